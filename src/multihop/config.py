@@ -1,0 +1,328 @@
+"""params.yaml as typed models: an unknown key, a wrong type or an impossible combination is an error
+that names the nearest valid key and the allowed values, before anything runs.
+
+Everything that changes a result is a param; everything else (keys, addresses, workers, cache path) is an
+environment variable, see :class:`Environment`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multihop import jsonl
+from multihop.errors import ConfigError
+
+Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique"]
+DATASETS: tuple[str, ...] = get_args(Dataset)
+CorpusVariant = Literal["passages", "chunk1000"]
+Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Strict(BaseModel):
+    """A block of params.yaml: unknown keys are refused, values are not converted silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DemoWorld(Strict):
+    seed: int = 11
+    passages: Annotated[int, Field(ge=20)] = 180
+
+
+class DataConfig(Strict):
+    questions: Positive | None = None
+    """How many evaluation questions (the first of the file); null: all."""
+    train_questions: Annotated[int, Field(ge=0)] | None = None
+    pool: Literal["all", "selected"] = "all"
+    """Where there is no corpus file: pool the paragraphs of all questions of the file, or of the chosen ones."""
+    ids: str | None = None
+    """A file of question ids, one a line: exactly these are the evaluation set."""
+
+
+class Endpoint(Strict):
+    """Where a model answers. The address and the key are environment variables, never params."""
+
+    kind: Literal["embedded", "openai"] = "openai"
+    url_env: str | None = None
+    """Environment variable with the base address; unset: OpenAI's own."""
+    key_env: str | None = None
+    tool_calling: Literal["native", "json_action"] = "native"
+    """native: function calling; json_action: one JSON-schema action a turn, for servers without it."""
+    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+
+
+class Reader(Strict):
+    """A model with its sampling. ``agent_temperature`` applies to the agent's turns alone (App. B)."""
+
+    endpoint: str
+    model: str
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    agent_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    max_tokens: Positive = 16384
+    """Ceiling of one reply; a method may ask for less."""
+    context: Positive = 128000
+    """The model's context window in its own tokens."""
+
+
+class Embedder(Strict):
+    """A preset (minilm, qwen3-embedding-0.6b, bge-large-en-v1.5, lsa) or a model, with overrides."""
+
+    preset: str | None = None
+    model: str | None = None
+    """A folder or a hub id."""
+    revision: str | None = None
+    dim: Positive | None = None
+    pooling: Literal["mean", "cls", "lasttoken"] | None = None
+    max_length: Positive | None = None
+    padding: Literal["right", "left"] | None = None
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    query_instruction: bool | None = None
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Embedder:
+        if not self.preset and not self.model:
+            raise ValueError("give `preset` or `model`")
+        return self
+
+    def overrides(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class Setting(Strict):
+    """A named triple of reader, embedder and corpus variant."""
+
+    reader: str
+    embedder: str
+    corpus: CorpusVariant = "passages"
+    label: str = ""
+    """How tables name it; says where it is not the paper's own."""
+
+
+class Retrieval(Strict):
+    """What all methods of a project share about search."""
+
+    splitter: Literal["arag", "simple"] = "arag"
+    title_in_sentences: bool = False
+    bm25_k1: float = 1.5
+    """Okapi BM25's parameters, rank-bm25's defaults."""
+    bm25_b: float = 0.75
+    bm25_epsilon: float = 0.25
+    chunk_tokens: Positive = 1000
+    chunk_overlap: Annotated[int, Field(ge=0)] = 100
+
+
+class Judge(Strict):
+    reader: str
+    """The judge's own model, never the run's by accident (facts.md §1.4)."""
+    extract_reader: str | None = None
+    """Who shortens free answers for EM/F1; null: the judge's reader."""
+
+
+class Statistics(Strict):
+    seed: int = 0
+    resamples: Positive = 9999
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class RunConfig(BaseModel):
+    """A named method with overrides. Keys beside these are the method's own (checked against its Params)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    method: str
+    label: str = ""
+    datasets: list[Dataset] | None = None
+    settings: list[str] | None = None
+    seeds: list[int] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Params(Strict):
+    """The whole of params.yaml."""
+
+    profile: str = "demo"
+    source: Literal["demo", "local", "hub"] = "demo"
+    hub_release: Literal["hipporag", "official"] = "hipporag"
+    datasets: list[Dataset]
+    demo: DemoWorld = DemoWorld()
+    data: dict[Dataset, DataConfig]
+    seeds: list[int] = [0]
+    endpoints: dict[str, Endpoint]
+    readers: dict[str, Reader]
+    embedders: dict[str, Embedder]
+    settings: dict[str, Setting]
+    retrieval: Retrieval = Retrieval()
+    judge: Judge
+    runs: dict[str, RunConfig]
+    statistics: Statistics = Statistics()
+    max_error_share: Share = 0.01
+    notebooks: list[str] = []
+
+    @model_validator(mode="after")
+    def _references(self) -> Params:
+        for name, reader in self.readers.items():
+            _known(f"readers.{name}.endpoint", reader.endpoint, self.endpoints)
+        for name, setting in self.settings.items():
+            _known(f"settings.{name}.reader", setting.reader, self.readers)
+            _known(f"settings.{name}.embedder", setting.embedder, self.embedders)
+        _known("judge.reader", self.judge.reader, self.readers)
+        if self.judge.extract_reader:
+            _known("judge.extract_reader", self.judge.extract_reader, self.readers)
+        for dataset in self.datasets:
+            _known("datasets", dataset, self.data)
+        for name, run in self.runs.items():
+            for setting in run.settings or ():
+                _known(f"runs.{name}.settings", setting, self.settings)
+            if not name.replace("_", "").replace("-", "").isalnum():
+                raise ValueError(f"runs.{name}: a run's name has letters, digits, - and _ only")
+        for key, values in (("datasets", self.datasets), ("seeds", self.seeds), ("settings", self.settings)):
+            if not values:
+                raise ValueError(f"{key}: at least one is needed")
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}: an entry is listed twice")
+        return self
+
+    def cells(self, run_name: str) -> Iterator[tuple[str, str]]:
+        """(dataset, setting) pairs of a run. Raises ConfigError for an unknown run."""
+        run = self.run(run_name)
+        for dataset in self.datasets:
+            if run.datasets is None or dataset in run.datasets:
+                for setting in run.settings or self.settings:
+                    yield dataset, setting
+
+    def run(self, name: str) -> RunConfig:
+        if name not in self.runs:
+            raise ConfigError(_unknown("run", name, self.runs))
+        return self.runs[name]
+
+    def seeds_of(self, run_name: str) -> list[int]:
+        seeds = self.run(run_name).seeds
+        return self.seeds if seeds is None else seeds
+
+    def index_name(self, setting: str) -> str:
+        """The index that a setting reads: settings with the same embedder and corpus share it."""
+        s = self.settings[setting]
+        return f"{s.embedder}-{s.corpus}"
+
+
+def _unknown(what: str, name: str, valid: Any) -> str:
+    near = difflib.get_close_matches(str(name), [str(v) for v in valid], n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {name!r}{hint} Known: {', '.join(map(str, valid))}"
+
+
+def _known(where: str, name: str, valid: Any) -> None:
+    if name not in valid:
+        raise ValueError(f"{where}: {_unknown('name', name, valid)}")
+
+
+def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
+    """One line for each problem: where it is, what is wrong, what is allowed."""
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "the file"
+        if problem["type"] == "extra_forbidden":
+            owner = _fields_at(model, problem["loc"][:-1])
+            lines.append(f"{where}: " + _unknown("key", str(problem["loc"][-1]), owner))
+        elif problem["type"] == "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(message if problem["loc"] == () else f"{where}: {message}")
+        else:
+            lines.append(f"{where}: {problem['msg']} (found {problem.get('input')!r})")
+    return ConfigError(f"{source}: " + "\n  ".join(lines))
+
+
+def _fields_at(model: Any, location: tuple[Any, ...]) -> list[str]:
+    """The valid keys of the block at ``location``."""
+    for part in location:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[part].annotation if part in model.model_fields else None
+        else:
+            arguments = [a for a in get_args(model) if isinstance(a, type) and issubclass(a, BaseModel)]
+            model = arguments[-1] if arguments else None
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def parse(raw: Any, source: str = "params.yaml") -> Params:
+    """Raises ConfigError that names the key, the nearest valid one and the allowed values."""
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{source}: expected a mapping of params, found {type(raw).__name__}")
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as e:
+        raise explain(e, Params, source) from e
+
+
+def load(path: Path = Path("params.yaml")) -> Params:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; run this from the project's folder")
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path}: not YAML: {e}") from e
+    return parse(raw, str(path))
+
+
+def fingerprint(value: BaseModel | dict[str, Any]) -> str:
+    """A short hash of a block of params (sha256 of canonical JSON, 16 hex digits)."""
+    return jsonl.digest(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)[:16]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What changes no result: read from environment variables once, at the command line."""
+
+    live: str
+    """MULTIHOP_LIVE: never (replay only), auto (replay, else a model that is there), always (no recording)."""
+    home: Path
+    """MULTIHOP_HOME: store, models and side logs (default .multihop; git-ignored)."""
+    recordings: Path
+    workers: int | None
+    """MULTIHOP_WORKERS: questions in flight; default 1 for the embedded model, 16 for servers."""
+    data_dir: Path | None
+    """MULTIHOP_DATA_DIR: folder of benchmark files for ``source: local``."""
+    max_usd: float | None
+    """MULTIHOP_MAX_USD: no live call is made that could pass this sum."""
+
+    @staticmethod
+    def read(environ: dict[str, str] | None = None) -> Environment:
+        """Raises ConfigError for a value that can't be."""
+        env = dict(os.environ if environ is None else environ)
+        live = env.get("MULTIHOP_LIVE") or "auto"
+        if live not in ("never", "auto", "always"):
+            raise ConfigError(f"MULTIHOP_LIVE={live!r}: allowed are never, auto, always")
+
+        def number(name: str, kind: type) -> Any:
+            if not env.get(name):
+                return None
+            try:
+                value = kind(env[name])
+            except ValueError:
+                raise ConfigError(f"{name}={env[name]!r}: expected a number") from None
+            if value <= 0:
+                raise ConfigError(f"{name}={env[name]!r}: expected a number above 0")
+            return value
+
+        folder = env.get("MULTIHOP_DATA_DIR")
+        return Environment(
+            live=live,
+            home=Path(env.get("MULTIHOP_HOME") or ".multihop"),
+            recordings=Path(env.get("MULTIHOP_RECORDINGS") or "data/recordings"),
+            workers=number("MULTIHOP_WORKERS", int),
+            data_dir=Path(folder) if folder else None,
+            max_usd=number("MULTIHOP_MAX_USD", float),
+        )

@@ -1,0 +1,1 @@
+"""Benchmark data: official formats in, one prepared layout out (see :mod:`multihop.data.splits`)."""

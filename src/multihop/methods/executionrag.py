@@ -1,0 +1,252 @@
+"""ExecutionRAG: A-RAG's loop guided by a requirement register (paper 1, §3, Algorithm 1, App. A-B).
+
+The agent issues every search; the register is guidance in its context (App. G). With ``use_register``, ``dedup`` and
+``nudge_at`` off this is A-RAG to the byte. Choices that the paper leaves open: facts.md §3.15, docs/deviations.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from multihop.methods.agent import AgentParams, Loop, final_answer, record
+from multihop.methods.base import Tools
+from multihop.methods.register import Initialisation, Register, Update, brief, material
+from multihop.retrieval.tokens import count_tokens
+from multihop.retrieval.tools import AgentTools, ToolResult
+from multihop.types import Answer, Question
+
+SEED_CHARACTERS = 1200
+"""Each seed chunk is shown to the initialisation up to this length."""
+
+
+class Params(AgentParams):
+    dedup: bool = True
+    use_register: bool = True
+    """False: no seed, no register; what stays is A-RAG (with the nudge, where it is on)."""
+    seed_evidence: bool = True
+    """False: the register is built from the question alone (Table 2)."""
+    updates: bool = True
+    """False: the register is built once and never updated (Table 2)."""
+    query_with_question: bool = True
+    """Whether the composed query holds the question too (eq. 5)."""
+    warmup_loops: int = Field(1, ge=0)
+    """Loops before the register is first shown to the agent (A.3)."""
+    nudge_at: float | None = Field(0.8, gt=0, le=1)
+    """Share of the loop budget at which the agent is asked to conclude; null: never."""
+    reminders: int = Field(1, ge=0)
+    """How often an agent that answers with open items is sent back to them."""
+    register_tokens: int = Field(16384, gt=0)
+    """Ceiling of one register reply, tokens."""
+    evidence_tokens: int = Field(6000, gt=0)
+    """Most new evidence shown to one update, o200k tokens."""
+    final_tokens: int = Field(8000, gt=0)
+    """Most passage text shown to the final answer, o200k tokens."""
+
+
+class Executionrag:
+    name = "executionrag"
+    Params = Params
+
+    def __init__(self, params: Params):
+        self.params = params
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        loop = Loop(question, tools, self.params)
+        if self.params.use_register:
+            guide = RegisterGuide(question, tools, self.params, loop.search)
+            await guide.start()
+            loop.guide = guide
+        elif self.params.nudge_at:
+            loop.guide = Nudge(tools, self.params)
+        return await loop.run()
+
+
+class Nudge:
+    """The soft warning at 80 % of the loop budget, and nothing else."""
+
+    def __init__(self, tools: Tools, params: Params):
+        self.tools = tools
+        self.params = params
+        self.nudged = False
+
+    async def before_turn(self, step: int) -> list[str]:
+        due = self.params.nudge_at and step >= math.ceil(self.params.nudge_at * self.params.max_loops)
+        if not due or self.nudged:
+            return []
+        self.nudged = True
+        self.tools.trace.event(step, "nudge")
+        left = self.params.max_loops - step + 1
+        return [self.tools.prompts["nudge"].format(left=left)]
+
+    async def after_tools(self, step: int, results: list[ToolResult]) -> bool:
+        return False
+
+    def reminder(self, step: int) -> str | None:
+        return None
+
+    def forced(self, step: int) -> None:
+        pass
+
+    async def final(self, step: int) -> Answer:
+        raise AssertionError("a nudge never ends the search")
+
+
+class RegisterGuide(Nudge):
+    """Keeps the register for one question and turns it into guidance."""
+
+    def __init__(self, question: Question, tools: Tools, params: Params, search: AgentTools):
+        super().__init__(tools, params)
+        self.question = question
+        self.search = search
+        self.model = tools.llm("register")
+        self.register = Register()
+        self.shown: dict | None = None
+        """The items as the agent last saw them; None before the first injection."""
+        self.read_before: set[str] = set()
+        self.reminded = 0
+        self.rebuilt = False
+
+    async def start(self) -> None:
+        """Seed retrieval (eq. 3) and S_0 (eq. 4)."""
+        evidence = ""
+        if self.params.seed_evidence:
+            result = self.search.call("semantic_search", {"query": self.question.text, "top_k": self.params.k}, 0)
+            record(self.tools, 0, "seed", result)
+            evidence = "\n\n".join(f"[{c}] {self.tools.text(c)[:SEED_CHARACTERS]}" for c in result.chunk_ids)
+        await self._build(0, evidence)
+
+    async def _build(self, step: int, evidence: str) -> None:
+        system = self.tools.prompts["init_system" if evidence else "init_question_only_system"]
+        user = self.tools.prompts["init_user"].format(
+            question=self.question.text, evidence=evidence or "(none)"
+        )
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        reply = await self.model.json(messages, Initialisation, max_tokens=self.params.register_tokens)
+        if reply.error:
+            self.tools.trace.event(step, "update_failed", why=f"initialisation: {reply.error}")
+        self.register = Register.build(reply.value, self.question.text)
+        self.tools.trace.event(step, "register", items=self.register.snapshot(), source="init")
+
+    async def before_turn(self, step: int) -> list[str]:
+        return [*self._injection(step), *await super().before_turn(step)]
+
+    def _injection(self, step: int) -> list[str]:
+        if step <= self.params.warmup_loops:
+            return []
+        items = self.register.items
+        if self.shown is None:
+            text, kind = self._full("[Register]"), "initial"
+        else:
+            changed = [i for i in items.values() if material(self.shown.get(i.id), i)]
+            if not changed:
+                return []
+            text, kind = self._delta(changed), "delta"
+        self.shown = dict(items)
+        # What replaying the whole register would have cost: the paper's 40 % claim is measured from these two.
+        full = count_tokens(self._full("[Register]"))
+        self.tools.trace.event(step, "inject", inject=kind, tokens=count_tokens(text), full_tokens=full)
+        return [text]
+
+    def _full(self, tag: str) -> str:
+        return f"{tag}\n" + "\n".join(self._line(i) for i in self.register.items.values()) + self._next_search()
+
+    def _delta(self, changed: list) -> str:
+        still_open = ", ".join(i.id for i in self.register.open_items()) or "none"
+        return "[Progress]\n" + "\n".join(self._line(i) for i in changed) + f"\nOpen: {still_open}" + self._next_search()
+
+    def _line(self, item) -> str:
+        extra = item.reason if item.status == "retired" else item.note
+        return f"{item.id} ({item.status}) {item.question}" + (f" -> {brief(extra)}" if extra else "")
+
+    def _next_search(self) -> str:
+        if self.register.active is None:
+            return ""
+        query = self.register.compose(self.question.text, self.params.query_with_question)
+        return f"\nSearch for {self.register.active.id}: {query}"
+
+    async def after_tools(self, step: int, results: list[ToolResult]) -> bool:
+        if not self.params.updates:
+            return False
+        evidence = self._new_evidence(results)
+        before = dict(self.register.items)
+        if evidence:
+            await self._update(step, evidence)
+        else:
+            self.tools.trace.event(step, "update_skipped")
+        if self.register.void() and not self.rebuilt:
+            self.rebuilt = True
+            await self._build(step, evidence or "(nothing new)")
+            return False
+        active = next((i for i in before.values() if i.status == "active"), None)
+        progressed = active is not None and material(active, self.register.items[active.id])
+        self.register.select(progressed)
+        for transition in self.register.transitions(before):
+            self.tools.trace.event(step, "transition", **transition)
+        if self.register.items != before:
+            self.tools.trace.event(step, "register", items=self.register.snapshot(), source="update")
+        return self.register.ready()
+
+    def _new_evidence(self, results: list[ToolResult]) -> str:
+        """What this loop brought: read chunks in full, search hits as their matched sentences; never what was
+        read in an earlier loop (App. B)."""
+        parts: dict[str, str] = {}
+        for result in results:
+            for chunk_id, text in result.evidence:
+                if chunk_id not in self.read_before and len(text) > len(parts.get(chunk_id, "")):
+                    parts[chunk_id] = text
+        self.read_before.update(c for result in results if result.kind == "read" for c in result.new)
+        lines, tokens = [], 0
+        for chunk_id, text in parts.items():
+            tokens += count_tokens(text)
+            if tokens > self.params.evidence_tokens:
+                break
+            lines.append(f"[{chunk_id}] {text}")
+        return "\n".join(lines)
+
+    async def _update(self, step: int, evidence: str) -> None:
+        table = "\n".join(self._line(i) for i in self.register.items.values())
+        user = self.tools.prompts["update_user"].format(question=self.question.text, register=table, evidence=evidence)
+        messages = [{"role": "system", "content": self.tools.prompts["update_system"]}, {"role": "user", "content": user}]
+        reply = await self.model.json(messages, Update, max_tokens=self.params.register_tokens)
+        if reply.value is None:
+            self.tools.trace.event(step, "update_failed", why=reply.error)
+            return
+        _, notes = self.register.apply(reply.value, set(self.tools.trace.retrieved))
+        if notes:
+            self.tools.trace.event(step, "guards", notes=notes)
+
+    def reminder(self, step: int) -> str | None:
+        """Once, where the agent answers while items are open. Without updates the register can't know, so it is silent."""
+        open_items = self.register.open_items()
+        if not open_items or not self.params.updates or self.reminded >= self.params.reminders:
+            self._close(step)
+            return None
+        self.reminded += 1
+        self.tools.trace.event(step, "reminder", open=[i.id for i in open_items])
+        lines = "\n".join(self._line(i) for i in open_items)
+        return self.tools.prompts["reminder"].format(open=lines) + self._next_search()
+
+    def _close(self, step: int) -> None:
+        self.tools.trace.event(step, "final_register", items=self.register.snapshot())
+
+    def forced(self, step: int) -> None:
+        self._close(step)
+
+    async def final(self, step: int) -> Answer:
+        """The answer from register and supporting passages: one call, tools off (§3.4)."""
+        self._close(step)
+        table = "\n".join(self._line(i) for i in self.register.items.values())
+        shown, tokens = [], 0
+        for chunk_id in dict.fromkeys(c for i in self.register.items.values() for c in i.passages):
+            tokens += count_tokens(self.tools.text(chunk_id))
+            if shown and tokens > self.params.final_tokens:
+                break
+            shown.append(chunk_id)
+        user = self.tools.prompts["final_user"].format(
+            question=self.question.text, register=table, passages=self.tools.numbered(shown)
+        )
+        messages = [{"role": "system", "content": self.tools.prompts["final_system"]}, {"role": "user", "content": user}]
+        reply = await self.tools.llm().chat(messages, max_tokens=self.params.answer_tokens)
+        return final_answer(reply.text, "ready", cited=tuple(shown))

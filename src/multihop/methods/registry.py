@@ -1,0 +1,53 @@
+"""Methods by name: ``src/multihop/methods/<name>.py`` holds a class ``<Name>`` that says ``name = "<name>"``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from pydantic import ValidationError
+
+from multihop import config
+from multihop.errors import ConfigError
+from multihop.methods.base import Method
+
+_NOT_METHODS = {"base", "registry", "agent", "register", "reading"}
+
+
+def names() -> list[str]:
+    import multihop.methods as package
+
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _NOT_METHODS)
+
+
+def find(name: str) -> type[Any]:
+    """The method's class. Raises ConfigError with the nearest known name."""
+    if name not in names():
+        raise ConfigError(config._unknown("method", name, names()))
+    module = importlib.import_module(f"multihop.methods.{name}")
+    for value in vars(module).values():
+        if isinstance(value, type) and getattr(value, "name", None) == name and value.__module__ == module.__name__:
+            return value
+    raise ConfigError(f"src/multihop/methods/{name}.py defines no class with name = {name!r}")
+
+
+def create(run: config.RunConfig, where: str) -> Method:
+    """The run's method with its overrides. Raises ConfigError that names the key and the valid ones."""
+    cls = find(run.method)
+    try:
+        return cls(cls.Params.model_validate(run.options))
+    except ValidationError as e:
+        raise config.explain(e, cls.Params, where) from e
+
+
+def check(params: config.Params) -> None:
+    """Every run of params.yaml can be made: called before anything runs."""
+    problems = []
+    for name, run in params.runs.items():
+        try:
+            create(run, f"params.yaml: runs.{name}")
+        except ConfigError as e:
+            problems.append(str(e))
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -1,0 +1,217 @@
+"""A run: question set x method -> records, one file per (dataset, setting).
+
+Questions are independent: each gets its own tools, trace and random generator, so that neither order nor workers
+change a record. What is answered is in the store; a killed run, started again, repeats no answered call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multihop import config, jsonl
+from multihop.data import splits
+from multihop.errors import MultihopError
+from multihop.llm.client import ChatClient, ContextOverflow, Refused
+from multihop.methods import registry
+from multihop.methods.base import Method, Tools, Trace
+from multihop.retrieval.index import Retriever, open_retriever
+from multihop.session import Session
+from multihop.types import Answer, Question, RunRecord
+
+FIRST_ERRORS = 5
+"""A run whose first this many questions all fail is stopped: something is wrong with all of them."""
+
+
+def load_prompts(root: Path, method: str) -> dict[str, str]:
+    """Prompt texts by file name without suffix: the method's own folder over prompts/shared."""
+    texts = {}
+    for folder in (root / "prompts/shared", root / "prompts" / method):
+        for path in sorted(folder.glob("*.txt")):
+            if path.stem != "README":
+                texts[path.stem] = path.read_text(encoding="utf-8").strip()
+    return texts
+
+
+@dataclass
+class Cell:
+    """One (dataset, setting) of a run, ready to answer questions."""
+
+    run: str
+    dataset: str
+    setting: str
+    method: Method
+    client: ChatClient
+    retriever: Retriever
+    prompts: Mapping[str, str]
+    params_hash: str
+    corpus_hash: str
+
+    async def answer(self, question: Question, seed: int) -> RunRecord:
+        """One record, whatever the model does. Errors that concern the whole run pass through."""
+        trace = Trace()
+        rng = random.Random(f"{seed}:{question.id}")
+        tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng)
+        error = None
+        try:
+            answer = await self.method.answer(question, tools)
+        except MultihopError:
+            raise
+        except Refused as e:
+            answer = Answer("", "refused", "refused")
+            trace.event(trace.loops, "refused", message=str(e))
+        except ContextOverflow as e:
+            answer = Answer("", "context_overflow", "budget")
+            trace.event(trace.loops, "context_overflow", message=str(e)[:200])
+        except Exception as e:
+            # An error is never an answer: the record says so, and the next run asks again.
+            error = f"{type(e).__name__}: {e}"
+            answer = Answer("", "error", "error")
+        return self._record(question, seed, answer, trace, error)
+
+    def _record(self, question: Question, seed: int, answer: Answer, trace: Trace, error: str | None) -> RunRecord:
+        return RunRecord(
+            qid=question.id,
+            dataset=self.dataset,
+            setting=self.setting,
+            run=self.run,
+            seed=seed,
+            params_hash=self.params_hash,
+            corpus_hash=self.corpus_hash,
+            question=question.text,
+            answer=answer.text,
+            short=answer.short,
+            mode=answer.mode,
+            status=answer.status,
+            stop_reason=answer.stop_reason,
+            retrieved=tuple(trace.retrieved.values()),
+            read=tuple(trace.read),
+            cited=answer.cited,
+            events=tuple(trace.events),
+            usage=dict(sorted(trace.usage.items())),
+            retrieved_tokens=trace.retrieved_tokens,
+            seed_tokens=trace.seed_tokens,
+            retrieval_calls=trace.retrieval_calls,
+            loops=trace.loops,
+            forced=trace.forced,
+            error=error,
+        )
+
+
+def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
+    """Raises MultihopError where params, data or index do not allow it."""
+    params = session.params
+    run_config = params.run(run)
+    chosen = params.settings[setting]
+    method = registry.create(run_config, f"params.yaml: runs.{run}")
+    prompts = load_prompts(session.root, run_config.method)
+    prepared = session.prepared(dataset)
+    retriever = open_retriever(
+        prepared,
+        session.index(dataset, setting),
+        chosen.corpus,
+        params.embedders[chosen.embedder].overrides(),
+        session.store,
+        session.retrieval_params(),
+        allow=session.may_ask,
+        hub=params.source == "hub",
+    )
+    identity = {
+        "method": run_config.method,
+        "options": method.params.model_dump(mode="json"),
+        "reader": params.readers[chosen.reader].model_dump(mode="json"),
+        "endpoint": params.endpoints[params.readers[chosen.reader].endpoint].tool_calling,
+        "embedder": params.embedders[chosen.embedder].overrides(),
+        "corpus": chosen.corpus,
+        "retrieval": session.retrieval_params(),
+        "prompts": prompts,
+    }
+    return Cell(
+        run,
+        dataset,
+        setting,
+        method,
+        session.client(chosen.reader),
+        retriever,
+        prompts,
+        config.fingerprint(identity),
+        splits.corpus_hash(prepared)[:16],
+    )
+
+
+async def run(session: Session, name: str, limit: int | None = None) -> dict[str, Any]:
+    """Answer all questions of a run's cells and write their records; returns counts by status.
+
+    ``limit``: only the first questions of each dataset (recording in slices); nothing is written then.
+    """
+    counts: dict[str, int] = {}
+    for dataset, setting in session.params.cells(name):
+        cell = open_cell(session, name, dataset, setting)
+        questions = splits.questions(session.prepared(dataset))[:limit]
+        jobs = [(q, seed) for q in questions for seed in session.params.seeds_of(name)]
+        workers = session.workers(session.params.settings[setting].reader)
+        try:
+            records = await _answer_all(cell, jobs, workers)
+        finally:
+            session.side_log(f"run-{name}-{dataset}-{setting}")
+        for record in records:
+            counts[record.status] = counts.get(record.status, 0) + 1
+        if limit is None:
+            records.sort(key=lambda r: (r.qid, r.seed))
+            jsonl.write(session.records(name, dataset, setting), (r.to_json() for r in records))
+    _refuse_many_errors(session, name, counts)
+    return counts
+
+
+def _refuse_many_errors(session: Session, name: str, counts: dict[str, int]) -> None:
+    total, errors = sum(counts.values()), counts.get("error", 0)
+    if total and errors / total > session.params.max_error_share:
+        raise MultihopError(
+            f"run {name}: {errors} of {total} questions ended in an error (max_error_share is "
+            f"{session.params.max_error_share}); every answer is stored: run the same command again to retry them"
+        )
+
+
+async def _answer_all(cell: Cell, jobs: list[tuple[Question, int]], workers: int) -> list[RunRecord]:
+    """All records, ``workers`` questions at a time; the first fatal error cancels the rest."""
+    gate = asyncio.Semaphore(workers)
+    progress = Progress(f"{cell.run} {cell.dataset} {cell.setting}", len(jobs))
+    records: list[RunRecord] = []
+
+    async def one(question: Question, seed: int) -> None:
+        async with gate:
+            record = await cell.answer(question, seed)
+        records.append(record)
+        progress.step(record)
+        if len(records) == FIRST_ERRORS and all(r.status == "error" for r in records):
+            raise MultihopError(f"the first {FIRST_ERRORS} questions all failed: {record.error}")
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(q, seed)) for q, seed in jobs]
+    del tasks
+    return records
+
+
+class Progress:
+    """A line now and then: how far, how fast, how long still. On standard error; never in a result."""
+
+    def __init__(self, label: str, total: int, every_s: float = 15.0):
+        self.label, self.total, self.every_s = label, total, every_s
+        self.done = self.errors = 0
+        self.started = self.last = time.monotonic()
+
+    def step(self, record: RunRecord) -> None:
+        self.done += 1
+        self.errors += record.status == "error"
+        now = time.monotonic()
+        if now - self.last >= self.every_s:
+            self.last = now
+            left = (now - self.started) / self.done * (self.total - self.done)
+            note = f", {self.errors} errors" if self.errors else ""
+            print(f"  {self.label}: {self.done}/{self.total}{note}, about {left / 60:.0f} min left", file=sys.stderr)

@@ -1,0 +1,83 @@
+"""What one command shares: params, environment, store, meter, endpoints; and the places of all files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multihop import config
+from multihop.config import Environment, Params
+from multihop.llm.client import ChatClient, Endpoints, SideLog
+from multihop.llm.meter import Meter
+from multihop.pricing import Prices
+from multihop.store import Store
+
+
+@dataclass
+class Session:
+    """Open it once per command; everything is relative to ``root``, the project's folder."""
+
+    params: Params
+    env: Environment
+    root: Path = Path(".")
+    log: SideLog = field(default_factory=SideLog)
+
+    def __post_init__(self) -> None:
+        layers = [] if self.env.live == "always" else sorted((self.root / self.env.recordings).glob("*.jsonl.zst"))
+        self.store = Store(self.root / self.env.home / "store.sqlite", layers)
+        self.prices = Prices.load(self.root / "prices.yaml")
+        self.meter = Meter(self.prices, self.env.max_usd)
+        self.endpoints = Endpoints(self.params.endpoints, self.env)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a missing answer or vector may be made now."""
+        return self.env.live != "never"
+
+    def client(self, reader: str) -> ChatClient:
+        return ChatClient(reader, self.params.readers[reader], self.endpoints, self.store, self.meter, self.log)
+
+    # -- places
+
+    def raw(self, dataset: str) -> Path:
+        return self.root / "data/raw" / dataset
+
+    def prepared(self, dataset: str) -> Path:
+        return self.root / "data/prepared" / dataset
+
+    def index(self, dataset: str, setting: str) -> Path:
+        return self.root / "data/index" / dataset / self.params.index_name(setting)
+
+    def records(self, run: str, dataset: str, setting: str) -> Path:
+        return self.root / "results/runs" / run / dataset / f"{setting}.jsonl"
+
+    def retrieval_params(self) -> dict:
+        return self.params.retrieval.model_dump(include={"splitter", "title_in_sentences", "bm25_k1", "bm25_b", "bm25_epsilon"})
+
+    def workers(self, reader: str) -> int:
+        """Questions in flight: one for the embedded model (more brings nothing), 16 for servers."""
+        endpoint = self.params.endpoints[self.params.readers[reader].endpoint]
+        return self.env.workers or (1 if endpoint.kind == "embedded" else 16)
+
+    def side_log(self, name: str) -> None:
+        """Append this command's calls (live or replayed, seconds, cached tokens) to a log no hash sees."""
+        from multihop import jsonl
+
+        folder = self.root / self.env.home / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as f:
+            f.writelines(jsonl.dumps(row) + "\n" for row in self.log.rows)
+        self.log.rows.clear()
+
+
+@asynccontextmanager
+async def opened(params: Params | None = None, root: Path = Path(".")) -> AsyncIterator[Session]:
+    """A session that closes its clients, servers and store, whatever happens."""
+    session = Session(params or config.load(root / "params.yaml"), Environment.read(), root)
+    try:
+        yield session
+    finally:
+        await session.endpoints.close()
+        session.store.close()

@@ -1,0 +1,191 @@
+"""The response store: every answer a model gave and every vector an embedder made, paid for once.
+
+A store is one SQLite file (WAL) outside the pipeline's outputs, over read-only *layers*: recordings
+(``data/recordings/*.jsonl.zst``) that replay a run without a key, a model or torch. A killed run loses
+only the calls in flight; the store exports to, and merges from, sorted JSON lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from multihop import jsonl
+from multihop.errors import DataError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS responses (key TEXT PRIMARY KEY, request TEXT NOT NULL, response TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS vectors (space TEXT NOT NULL, text TEXT NOT NULL, vector BLOB NOT NULL,
+                                    PRIMARY KEY (space, text));
+"""
+
+
+def request_key(request: dict[str, Any]) -> str:
+    """sha256 of the canonical request: everything that changes the answer, nothing that does not."""
+    return jsonl.digest(request)
+
+
+class Layer:
+    """A recording, read into memory: responses by key and half-precision vectors by (space, text)."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.responses: dict[str, dict[str, Any]] = {}
+        self.vectors: dict[tuple[str, str], np.ndarray] = {}
+        for row in read_recording(path):
+            if row["kind"] == "response":
+                self.responses[request_key(row["request"])] = row
+            else:
+                self.vectors[row["space"], row["text"]] = _decode(base64.b64decode(row["vector"]))
+
+
+class Store:
+    """Responses and vectors by content. Thread-safe; several processes may share one file."""
+
+    def __init__(self, path: Path, layers: Iterable[Path] = ()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.layers = [Layer(p) for p in layers if p.is_file()]
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+        self.touched: set[tuple[str, ...]] = set()
+        """What this process has read or written: what a recording of it must hold."""
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- responses
+
+    def get(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """The stored response, or None. Raises DataError where a key's stored request differs."""
+        key = request_key(request)
+        self.touched.add(("response", key))
+        for layer in self.layers:
+            if row := layer.responses.get(key):
+                return row["response"]
+        with self._lock:
+            row = self._db.execute("SELECT request, response FROM responses WHERE key=?", (key,)).fetchone()
+        if row is None:
+            return None
+        if row[0] != jsonl.dumps(request):
+            raise DataError(f"{self.path}: key {key[:12]} holds another request; delete the file and run again")
+        return json.loads(row[1])
+
+    def put(self, request: dict[str, Any], response: dict[str, Any]) -> None:
+        """Store a response; the first one stays where two processes asked the same."""
+        key = request_key(request)
+        self.touched.add(("response", key))
+        with self._lock:
+            self._db.execute(
+                "INSERT OR IGNORE INTO responses VALUES (?,?,?)",
+                (key, jsonl.dumps(request), jsonl.dumps(response)),
+            )
+
+    # -- vectors
+
+    def get_vectors(self, space: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
+        """The stored vectors (float16, shape (dim,)) of those ``texts`` that have one in ``space``."""
+        found: dict[str, np.ndarray] = {}
+        missing = []
+        for text in dict.fromkeys(texts):
+            self.touched.add(("vector", space, text))
+            for layer in self.layers:
+                vector = layer.vectors.get((space, text))
+                if vector is not None:
+                    found[text] = vector
+                    break
+            else:
+                missing.append(text)
+        for start in range(0, len(missing), 500):
+            block = missing[start : start + 500]
+            marks = ",".join("?" * len(block))
+            with self._lock:
+                rows = self._db.execute(
+                    f"SELECT text, vector FROM vectors WHERE space=? AND text IN ({marks})", (space, *block)
+                ).fetchall()
+            found.update((text, _decode(blob)) for text, blob in rows)
+        return found
+
+    def put_vectors(self, space: str, vectors: dict[str, np.ndarray]) -> None:
+        """Store vectors, rounded to half precision; the first one stays."""
+        rows = [(space, text, _encode(v)) for text, v in vectors.items()]
+        self.touched.update(("vector", space, text) for text in vectors)
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?,?,?)", rows)
+            self._db.execute("COMMIT")
+
+    # -- recordings
+
+    def rows(self, keep: set[tuple[str, ...]] | None = None) -> Iterator[dict[str, Any]]:
+        """Every entry of the layers and the file as recording rows, sorted; ``keep`` restricts them."""
+        responses: dict[str, dict[str, Any]] = {}
+        vectors: dict[tuple[str, str], np.ndarray] = {}
+        with self._lock:
+            for key, request, response in self._db.execute("SELECT key, request, response FROM responses"):
+                responses[key] = {"request": json.loads(request), "response": json.loads(response)}
+            for space, text, blob in self._db.execute("SELECT space, text, vector FROM vectors"):
+                vectors[space, text] = _decode(blob)
+        for layer in reversed(self.layers):
+            responses.update(layer.responses)
+            vectors.update(layer.vectors)
+        for key in sorted(responses):
+            if keep is None or ("response", key) in keep:
+                row = responses[key]
+                yield {"kind": "response", "request": row["request"], "response": row["response"]}
+        for space, text in sorted(vectors):
+            if keep is None or ("vector", space, text) in keep:
+                blob = base64.b64encode(_encode(vectors[space, text])).decode()
+                yield {"kind": "vector", "space": space, "text": text, "vector": blob}
+
+    def export(self, path: Path, keep: set[tuple[str, ...]] | None = None) -> int:
+        """Write a recording (sorted JSON lines, zstd); returns the number of entries."""
+        rows = [jsonl.dumps(row) for row in self.rows(keep)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = zstandard.ZstdCompressor(level=19).compress("".join(r + "\n" for r in rows).encode())
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+        return len(rows)
+
+    def merge(self, path: Path) -> int:
+        """Take the entries of a recording into this store; entries already here stay. Returns how many it had."""
+        count = 0
+        for row in read_recording(path):
+            count += 1
+            if row["kind"] == "response":
+                self.put(row["request"], row["response"])
+            else:
+                vector = _decode(base64.b64decode(row["vector"]))
+                self.put_vectors(row["space"], {row["text"]: vector})
+        return count
+
+
+def read_recording(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a recording. Raises DataError where the file can't be read as one."""
+    try:
+        with path.open("rb") as f, zstandard.ZstdDecompressor().stream_reader(f) as stream:
+            for line in io.TextIOWrapper(stream, encoding="utf-8"):
+                yield json.loads(line)
+    except (zstandard.ZstdError, json.JSONDecodeError, OSError) as e:
+        raise DataError(f"{path}: not a recording, or damaged ({e}); restore it with git checkout") from e
+
+
+def _encode(vector: np.ndarray) -> bytes:
+    return np.asarray(vector, dtype="<f2").tobytes()
+
+
+def _decode(blob: bytes) -> np.ndarray:
+    return np.frombuffer(blob, dtype="<f2")
