@@ -44,6 +44,8 @@ class DataConfig(Strict):
     train_questions: Annotated[int, Field(ge=0)] | None = None
     pool: Literal["all", "selected"] = "all"
     """Where there is no corpus file: pool the paragraphs of all questions of the file, or of the chosen ones."""
+    sample_seed: int | None = None
+    """Draw the questions by a salted hash instead of taking the first of the file."""
     ids: str | None = None
     """A file of question ids, one a line: exactly these are the evaluation set."""
 

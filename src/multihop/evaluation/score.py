@@ -112,6 +112,12 @@ def short_answer(record: RunRecord) -> str:
     return lines[-1] if lines else ""
 
 
+def message(record: RunRecord) -> str:
+    """What Contain and the model judge read: the whole message of a free answer; what follows the marker of a
+    short one, so that a reader's rationale is not taken for its answer (facts.md §2.2)."""
+    return record.answer if record.mode == "free" else short_answer(record)
+
+
 def row(record: RunRecord, cell: Cell, short: str, extracted: Usage, verdict: Verdict) -> dict[str, Any]:
     """One score row; the field list is the one of docs and of the report's CSV export."""
     gold = cell.gold[record.qid]
@@ -145,15 +151,15 @@ def row(record: RunRecord, cell: Cell, short: str, extracted: Usage, verdict: Ve
 
 
 def _answers(record: RunRecord, cell: Cell, gold: Gold, short: str, verdict: Verdict) -> dict[str, float]:
-    """Contain and the model judge read the whole message; EM, F1 and the rule judge the short answer."""
+    """Contain and the model judge read the message; EM, F1 and the rule judge the short answer."""
     if record.status == "error":
         return dict.fromkeys(ANSWER_METRICS, 0.0)
     answers = gold_answers(gold)
     return {
         **score_answer(cell.dataset, short, gold),
-        "contain": contain(record.answer, answers[0]),
-        "contain_strict": contain_strict(record.answer, answers[0]),
-        "contain_word": contain_word(record.answer, answers[0]),
+        "contain": contain(message(record), answers[0]),
+        "contain_strict": contain_strict(message(record), answers[0]),
+        "contain_word": contain_word(message(record), answers[0]),
         "llm_acc": float(verdict.correct),
         "rule_acc": float(rule_verdict(short, answers)),
     }
@@ -202,7 +208,7 @@ async def _judge(
 ) -> Verdict:
     gold = gold_answers(cell.gold[record.qid])[0]
     try:
-        return await judge(client, prompts, record.answer, gold)
+        return await judge(client, prompts, message(record), gold)
     except recordable as e:
         reply = f"[{type(e).__name__}: {e}]"
         return Verdict(correct=False, strict=False, reply=reply, unparsed=True, usage=Usage(calls=1))

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from multihop.llm.client import Reply, ToolCall
 from multihop.types import Usage
 
-FIELD_CHARACTERS = 300
-ANSWER_CHARACTERS = 600
+FIELD_CHARACTERS = 200
+ANSWER_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,12 @@ class Action(BaseModel):
     argument: str = ""
 
 
+CHUNK_IDS = r"^[a-z][0-9]{1,7}(, [a-z][0-9]{1,7}){0,4}$"
+"""What ``read_chunk`` takes: one to five ids."""
+
+
 def action_schema(tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Two branches: enough is known and the answer follows, or a tool and its argument follow."""
+    """Three branches: the answer where enough is known; else a search and its query; or ids to read."""
 
     def branch(enough: bool, rest: dict[str, Any]) -> dict[str, Any]:
         text = {"type": "string", "maxLength": FIELD_CHARACTERS}
@@ -54,9 +58,11 @@ def action_schema(tools: list[dict[str, Any]]) -> dict[str, Any]:
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
     names = [tool["function"]["name"] for tool in tools]
-    search = {"tool": {"enum": names}, "argument": {"type": "string", "maxLength": FIELD_CHARACTERS}}
+    searches = [name for name in names if name != "read_chunk"]
     answer = {"answer": {"type": "string", "maxLength": ANSWER_CHARACTERS}}
-    return {"anyOf": [branch(True, answer), branch(False, search)]}
+    search = {"tool": {"enum": searches}, "argument": {"type": "string", "maxLength": FIELD_CHARACTERS}}
+    read = {"tool": {"const": "read_chunk"}, "argument": {"type": "string", "pattern": CHUNK_IDS}}
+    return {"anyOf": [branch(True, answer), branch(False, search), branch(False, read)]}
 
 
 def action_turn(action: Action, raw: str, usage: Usage) -> Turn:

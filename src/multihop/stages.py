@@ -1,0 +1,176 @@
+"""The pipeline's stages as functions of a session; cli.py gives each a sub-command, dvc.yaml a place in the graph."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from multihop import jsonl, running
+from multihop.analysis import failures
+from multihop.data import splits
+from multihop.data.download import fetch
+from multihop.data.prepare import prepare as prepare_data
+from multihop.errors import ConfigError, DataError
+from multihop.evaluation import aggregate, judge, score
+from multihop.evaluation.support import ChunkMap
+from multihop.llm.client import ContextOverflow, Refused
+from multihop.retrieval.index import build_index
+from multihop.session import Session
+from multihop.types import RunRecord
+
+DEMO_QUESTIONS = 20
+"""Questions that the generator writes for each dataset; data.<dataset>.questions of them are used."""
+
+
+def download(session: Session, dataset: str) -> None:
+    params, env = session.params, session.env
+    if params.source == "local" and env.data_dir is None:
+        raise ConfigError("source: local needs MULTIHOP_DATA_DIR, the folder with the benchmark files")
+    wanted = params.data[dataset]
+    demo = {
+        "seed": params.demo.seed,
+        "passages": params.demo.passages,
+        "questions": max(DEMO_QUESTIONS, wanted.questions or 0),
+        "train_questions": wanted.train_questions or 0,
+    }
+    fetch(
+        params.source,
+        dataset,
+        session.raw(dataset),
+        local_dir=env.data_dir,
+        demo=demo,
+        hub={"release": params.hub_release},
+        lock_path=session.root / "data/hub.lock.json",
+    )
+
+
+def prepare(session: Session, dataset: str) -> dict[str, Any]:
+    params = session.params
+    wanted = params.data[dataset]
+    return prepare_data(
+        session.raw(dataset),
+        session.prepared(dataset),
+        dataset,
+        limit=wanted.questions,
+        limit_train=wanted.train_questions,
+        subset_ids=session.root / wanted.ids if wanted.ids else None,
+        variants=("passages", "chunk1000"),
+        window=params.retrieval.chunk_tokens,
+        overlap=params.retrieval.chunk_overlap,
+        pool=wanted.pool,
+        sample_seed=wanted.sample_seed,
+        drop_empty=params.source == "hub",
+    )
+
+
+def index(session: Session, dataset: str) -> list[dict[str, Any]]:
+    """One index per (embedder, corpus variant) that a setting uses; the folder is rebuilt whole."""
+    params = session.params
+    folder = session.root / "data/index" / dataset
+    if folder.exists():
+        shutil.rmtree(folder)
+    built: dict[str, dict[str, Any]] = {}
+    for name, setting in params.settings.items():
+        place = params.index_name(name)
+        if place not in built:
+            built[place] = build_index(
+                session.prepared(dataset),
+                setting.corpus,
+                params.embedders[setting.embedder].overrides(),
+                session.store,
+                folder / place,
+                session.retrieval_params(),
+                allow=session.may_ask,
+                hub=params.source == "hub",
+            )
+    return list(built.values())
+
+
+def read_records(path: Path) -> list[RunRecord]:
+    """Raises DataError with the line of a row that is no run record."""
+    records = []
+    for number, row in enumerate(jsonl.read(path), 1):
+        try:
+            records.append(RunRecord.from_json(row))
+        except (TypeError, KeyError, AttributeError) as e:
+            raise DataError(f"{path}, row {number}: not a run record ({e}); run the stage again") from e
+    return records
+
+
+def cells(session: Session) -> Iterator[tuple[str, str, str]]:
+    """(run, dataset, setting) of every cell that has records."""
+    for run in session.params.runs:
+        for dataset, setting in session.params.cells(run):
+            yield run, dataset, setting
+
+
+def score_cell_of(session: Session, dataset: str, setting: str, run: str) -> score.Cell:
+    chosen = session.params.settings[setting]
+    prepared = session.prepared(dataset)
+    return score.Cell(
+        dataset=dataset,
+        setting=setting,
+        run=run,
+        ids=tuple(q.id for q in splits.questions(prepared)),
+        seeds=tuple(session.params.seeds_of(run)),
+        gold={g.id: g for g in splits.gold(prepared)},
+        chunks=ChunkMap(splits.chunks(prepared, chosen.corpus)),
+        reader_model=session.params.readers[chosen.reader].model,
+        prices=session.prices,
+    )
+
+
+async def score_records(session: Session, cell: score.Cell, records: list[RunRecord]) -> list[dict[str, Any]]:
+    params = session.params
+    return await score.score_cell(
+        records,
+        cell,
+        session.client(params.judge.reader),
+        judge.Prompts.load(session.root / "prompts"),
+        extract_client=session.client(params.judge.extract_reader or params.judge.reader),
+        concurrency=session.workers(params.judge.reader),
+        recordable=(Refused, ContextOverflow),
+    )
+
+
+async def score_all(session: Session) -> dict[str, Any]:
+    """Scores, failures and metrics of every cell; writes them and returns the metrics."""
+    judge_model = session.params.readers[session.params.judge.reader].model
+    metrics: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for folder in ("results/scores", "results/failures"):
+        shutil.rmtree(session.root / folder, ignore_errors=True)
+    for run, dataset, setting in cells(session):
+        cell = score_cell_of(session, dataset, setting, run)
+        records = read_records(session.records(run, dataset, setting))
+        try:
+            rows = await score_records(session, cell, records)
+        finally:
+            session.side_log("score")
+        wrong = failures.classify_cell(records, rows, cell.gold, cell.chunks)
+        place = Path(dataset) / setting / f"{run}.jsonl"
+        jsonl.write(session.root / "results/scores" / place, rows)
+        jsonl.write(session.root / "results/failures" / place, wrong)
+        metrics[dataset, setting, run] = aggregate.metrics(rows, judge_model)
+    nested = aggregate.nest(metrics)
+    jsonl.write_json(session.root / "results/metrics.json", nested)
+    return nested
+
+
+async def record_slice(session: Session, run: str, dataset: str, setting: str, first: int) -> None:
+    """Ask whatever the first ``first`` questions of a cell need, judge and extraction included; writes no result."""
+    cell = running.open_cell(session, run, dataset, setting)
+    questions = splits.questions(session.prepared(dataset))[:first]
+    records = [await cell.answer(q, seed) for q in questions for seed in session.params.seeds_of(run)]
+    scored = score_cell_of(session, dataset, setting, run)
+    from dataclasses import replace
+
+    await score_records(session, replace(scored, ids=tuple(q.id for q in questions)), records)
+
+
+def metrics_of(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; run `make repro` (or `dvc repro`) first")
+    return json.loads(path.read_text(encoding="utf-8"))
