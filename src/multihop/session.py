@@ -54,7 +54,9 @@ class Session:
         return self.root / "results/runs" / run / dataset / f"{setting}.jsonl"
 
     def retrieval_params(self) -> dict:
-        return self.params.retrieval.model_dump(include={"splitter", "title_in_sentences", "bm25_k1", "bm25_b", "bm25_epsilon"})
+        return self.params.retrieval.model_dump(
+            include={"splitter", "title_in_sentences", "bm25_k1", "bm25_b", "bm25_epsilon"}
+        )
 
     def workers(self, reader: str) -> int:
         """Questions in flight: one for the embedded model (more brings nothing), 16 for servers."""

@@ -8,7 +8,6 @@ only the calls in flight; the store exports to, and merges from, sorted JSON lin
 from __future__ import annotations
 
 import base64
-import io
 import json
 import sqlite3
 import threading
@@ -174,13 +173,22 @@ class Store:
 
 
 def read_recording(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a recording. Raises DataError where the file can't be read as one."""
+    """Yield the rows of a recording. Raises DataError where the file is cut off, damaged or no recording."""
     try:
-        with path.open("rb") as f, zstandard.ZstdDecompressor().stream_reader(f) as stream:
-            for line in io.TextIOWrapper(stream, encoding="utf-8"):
-                yield json.loads(line)
-    except (zstandard.ZstdError, json.JSONDecodeError, OSError) as e:
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        data = decoder.decompress(path.read_bytes())
+        if not decoder.eof:
+            raise ValueError("the file is cut off")
+        # Not splitlines(): texts may hold other line separators.
+        rows = [json.loads(line) for line in data.decode("utf-8").split("\n") if line]
+        for row in rows:
+            if row["kind"] == "response":
+                row["request"], row["response"]["usage"]
+            else:
+                row["space"], row["text"], base64.b64decode(row["vector"], validate=True)
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, OSError) as e:
         raise DataError(f"{path}: not a recording, or damaged ({e}); restore it with git checkout") from e
+    yield from rows
 
 
 def _encode(vector: np.ndarray) -> bytes:

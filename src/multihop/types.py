@@ -114,7 +114,7 @@ class Usage:
     repairs: int = 0
     """Structured-output repairs that were needed (each is also a call)."""
 
-    def __add__(self, other: "Usage") -> "Usage":
+    def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
@@ -200,7 +200,7 @@ class RunRecord:
         return asdict(self)
 
     @staticmethod
-    def from_json(row: dict[str, Any]) -> "RunRecord":
+    def from_json(row: dict[str, Any]) -> RunRecord:
         """Raises TypeError for unknown or missing fields."""
         row = dict(row)
         row["retrieved"] = tuple(Retrieved(**r) for r in row["retrieved"])

@@ -21,6 +21,7 @@ from multihop.store import Store, request_key
 from multihop.types import Usage
 
 RETRIES = 6
+_OVERFLOW = "context_overflow"
 TIMEOUT_S = 600.0
 
 
@@ -74,8 +75,13 @@ class Endpoints:
             import openai
 
             url, api_key = self._address(reader, endpoint)
+            hooks = {"response": [_no_retry_without_quota]}
             self._clients[key] = openai.AsyncOpenAI(
-                base_url=url, api_key=api_key, max_retries=RETRIES, timeout=TIMEOUT_S
+                base_url=url,
+                api_key=api_key,
+                max_retries=RETRIES,
+                timeout=TIMEOUT_S,
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks),
             )
         return self._clients[key]
 
@@ -190,10 +196,31 @@ class ChatClient:
             response = _response(completion)
             usage = response["usage"]
         except Exception as e:
-            raise _translated(e, self) from e
+            translated = _translated(e, self)
+            if not isinstance(translated, ContextOverflow | Refused):
+                raise translated from e
+            # What the request itself caused would come again: it is an answer of the endpoint, and is stored.
+            overflow = isinstance(translated, ContextOverflow)
+            response = {
+                "content": None,
+                "refusal": None if overflow else str(translated)[:200],
+                "tool_calls": [],
+                "finish_reason": _OVERFLOW if overflow else "content_filter",
+                "model": "",
+                "fingerprint": None,
+                "usage": {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0},
+            }
         finally:
             self.meter.settle(reservation, self.reader.model, usage)
         return response
+
+
+async def _no_retry_without_quota(response: Any) -> None:
+    """A used-up quota is also a 429, and waiting does not bring it back."""
+    if response.status_code == 429:
+        await response.aread()
+        if "insufficient_quota" in response.text:
+            response.headers["x-should-retry"] = "false"
 
 
 def _response(completion: Any) -> dict[str, Any]:
@@ -222,6 +249,8 @@ def _response(completion: Any) -> dict[str, Any]:
 
 
 def _reply(response: dict[str, Any]) -> Reply:
+    if response["finish_reason"] == _OVERFLOW:
+        raise ContextOverflow("the messages do not fit the model's context window")
     if response.get("refusal") or response["finish_reason"] == "content_filter":
         raise Refused(response.get("refusal") or "the endpoint's content filter stopped the answer")
     return Reply(
@@ -245,10 +274,14 @@ def _translated(error: Exception, client: ChatClient) -> Exception:
         variable = client.endpoint.key_env or "the key"
         return EndpointError(f"endpoint {endpoint!r} refuses the key: check {variable}")
     if isinstance(error, openai.NotFoundError):
-        return EndpointError(f"endpoint {endpoint!r} does not know the model {client.reader.model!r}: check readers.{client.name}.model")
+        return EndpointError(
+            f"endpoint {endpoint!r} does not know the model {client.reader.model!r}: check readers.{client.name}.model"
+        )
     if code == "insufficient_quota" or "insufficient_quota" in text:
         return EndpointError(f"endpoint {endpoint!r}: the account's quota is used up; what is answered stays stored")
     if isinstance(error, openai.BadRequestError):
+        if code == "content_filter":
+            return Refused(str(error))
         if code == "context_length_exceeded" or ("context" in text and ("exceed" in text or "length" in text)):
             return ContextOverflow(str(error))
         return error

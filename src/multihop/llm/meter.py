@@ -39,7 +39,12 @@ class Meter:
         return cost
 
     def settle(self, reservation: float, model: str, usage: dict[str, int] | None) -> None:
+        """``usage`` None: the call failed. A provider that reports no usage is charged the reservation."""
         self.reserved_usd -= reservation
-        if usage and self.max_usd is not None:
+        if usage is None or self.max_usd is None:
+            return
+        if not usage["prompt_tokens"]:
+            self.spent_usd += reservation
+        else:
             used = Usage(1, usage["prompt_tokens"], usage["completion_tokens"])
             self.spent_usd += self.prices.usd(used, model, usage.get("cached_tokens", 0))

@@ -62,18 +62,26 @@ def strict_schema(model: type[BaseModel], bounded: bool = False) -> dict[str, An
 def parse(text: str, model: type[BaseModel]) -> tuple[BaseModel | None, bool, str]:
     """(value or None, whether the text had to be mended, the error)."""
     try:
-        return model.model_validate(json.loads(text)), False, ""
-    except json.JSONDecodeError as e:
-        error = f"not JSON: {e.msg}"
+        return model.model_validate(_encodable(json.loads(text))), False, ""
+    except (json.JSONDecodeError, RecursionError) as e:
+        error = f"not JSON: {e}"
     except ValidationError as e:
         return None, False, _brief(e)
-    mended = json_repair.loads(text) if "{" in text else None
+    try:
+        mended = json_repair.loads(text) if "{" in text else None
+    except RecursionError:
+        mended = None
     if not isinstance(mended, dict):
         return None, False, error
     try:
-        return model.model_validate(mended), True, ""
+        return model.model_validate(_encodable(mended)), True, ""
     except ValidationError as e:
         return None, False, _brief(e)
+
+
+def _encodable(value: Any) -> Any:
+    """Without lone surrogates, which a cut emoji leaves behind and no file can hold."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _brief(error: ValidationError) -> str:

@@ -8,6 +8,7 @@ docs/adding-a-method.md.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -64,7 +65,14 @@ class Trace:
         return new
 
     def search(
-        self, step: int, tool: str, query: Any, chunk_ids: list[str], scores: list[float], tokens: int, repeat: bool = False
+        self,
+        step: int,
+        tool: str,
+        query: Any,
+        chunk_ids: list[str],
+        scores: list[float],
+        tokens: int,
+        repeat: bool = False,
     ) -> list[str]:
         """Record one retrieval call; returns the newly surfaced chunk ids."""
         self.retrieval_calls += 1
@@ -88,7 +96,9 @@ class Model:
     sample: int
     repair_prompt: str
 
-    async def chat(self, messages: list[dict[str, Any]], *, max_tokens: int | None = None, agent: bool = False) -> Reply:
+    async def chat(
+        self, messages: list[dict[str, Any]], *, max_tokens: int | None = None, agent: bool = False
+    ) -> Reply:
         """A plain reply. ``agent``: at the reader's agent temperature instead of its own."""
         temperature = self.client.reader.agent_temperature if agent else None
         reply = await self.client.chat(
@@ -106,7 +116,12 @@ class Model:
 
         async def ask(history: list[dict[str, Any]]) -> Reply:
             return await self.client.chat(
-                history, role=self.role, max_tokens=max_tokens, temperature=0.0, sample=self.sample, response_format=form
+                history,
+                role=self.role,
+                max_tokens=max_tokens,
+                temperature=0.0,
+                sample=self.sample,
+                response_format=form,
             )
 
         result = await structured.complete(ask, messages, model, self.repair_prompt)
@@ -117,12 +132,19 @@ class Model:
     def tool_mode(self) -> str:
         return self.client.endpoint.tool_calling
 
-    async def act(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, max_tokens: int | None = None) -> Turn:
+    async def act(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, max_tokens: int | None = None
+    ) -> Turn:
         """One turn of an agent: tool calls, or the final answer (no calls)."""
         temperature = self.client.reader.agent_temperature
         if self.tool_mode == "native":
             reply = await self.client.chat(
-                messages, role=self.role, max_tokens=max_tokens, temperature=temperature, sample=self.sample, tools=tools
+                messages,
+                role=self.role,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                sample=self.sample,
+                tools=tools,
             )
             self.trace.used(self.role, reply.usage)
             return native_turn(reply)
@@ -130,7 +152,12 @@ class Model:
 
         async def ask(history: list[dict[str, Any]]) -> Reply:
             return await self.client.chat(
-                history, role=self.role, max_tokens=max_tokens, temperature=temperature, sample=self.sample, response_format=form
+                history,
+                role=self.role,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                sample=self.sample,
+                response_format=form,
             )
 
         result = await structured.complete(ask, messages, Action, self.repair_prompt)
@@ -157,7 +184,9 @@ class Tools:
     def llm(self, role: str = "reader") -> Model:
         return Model(role, self.client, self.trace, self.seed, self.prompts["repair"])
 
-    def retrieve(self, query: str, k: int, *, step: int = 1, lexical: bool = False, tool: str = "retrieve") -> list[Hit]:
+    def retrieve(
+        self, query: str, k: int, *, step: int = 1, lexical: bool = False, tool: str = "retrieve"
+    ) -> list[Hit]:
         """Dense (or BM25) top-k chunks, recorded with their full texts as read."""
         hits = self.retriever.bm25(query, k) if lexical else self.retriever.dense(query, k)
         tokens = sum(count_tokens(self.text(h.chunk_id)) for h in hits if h.chunk_id not in self.trace.read)
@@ -175,10 +204,8 @@ class Tools:
 
 def split_answer(text: str) -> tuple[str, bool]:
     """(short answer, marker found): what follows the last "Answer:", else the last non-empty line (facts.md §2.2)."""
-    marker = "answer:"
-    at = text.lower().rfind(marker)
-    if at >= 0:
-        tail = text[at + len(marker) :].strip()
+    if markers := list(re.finditer(r"answer:", text, re.IGNORECASE)):
+        tail = text[markers[-1].end() :].strip()
         return (tail.splitlines()[0].strip() if tail else ""), True
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[-1] if lines else ""), False

@@ -7,13 +7,14 @@ The agent issues every search; the register is guidance in its context (App. G).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
 from multihop.methods.agent import AgentParams, Loop, final_answer, record
 from multihop.methods.base import Tools
-from multihop.methods.register import Initialisation, Register, Update, brief, material
-from multihop.retrieval.tokens import count_tokens
+from multihop.methods.register import Initialisation, Item, Register, Update, brief, material
+from multihop.retrieval.tokens import count_tokens, truncate_tokens
 from multihop.retrieval.tools import AgentTools, ToolResult
 from multihop.types import Answer, Question
 
@@ -119,9 +120,7 @@ class RegisterGuide(Nudge):
 
     async def _build(self, step: int, evidence: str) -> None:
         system = self.tools.prompts["init_system" if evidence else "init_question_only_system"]
-        user = self.tools.prompts["init_user"].format(
-            question=self.question.text, evidence=evidence or "(none)"
-        )
+        user = self.tools.prompts["init_user"].format(question=self.question.text, evidence=evidence or "(none)")
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         reply = await self.model.json(messages, Initialisation, max_tokens=self.params.register_tokens)
         if reply.error:
@@ -154,7 +153,9 @@ class RegisterGuide(Nudge):
 
     def _delta(self, changed: list) -> str:
         still_open = ", ".join(i.id for i in self.register.open_items()) or "none"
-        return "[Progress]\n" + "\n".join(self._line(i) for i in changed) + f"\nOpen: {still_open}" + self._next_search()
+        return (
+            "[Progress]\n" + "\n".join(self._line(i) for i in changed) + f"\nOpen: {still_open}" + self._next_search()
+        )
 
     def _line(self, item) -> str:
         extra = item.reason if item.status == "retired" else item.note
@@ -177,16 +178,20 @@ class RegisterGuide(Nudge):
             self.tools.trace.event(step, "update_skipped")
         if self.register.void() and not self.rebuilt:
             self.rebuilt = True
+            self._log_changes(step, before)
             await self._build(step, evidence or "(nothing new)")
             return False
         active = next((i for i in before.values() if i.status == "active"), None)
         progressed = active is not None and material(active, self.register.items[active.id])
         self.register.select(progressed)
+        self._log_changes(step, before)
+        return self.register.ready()
+
+    def _log_changes(self, step: int, before: dict[str, Item]) -> None:
         for transition in self.register.transitions(before):
             self.tools.trace.event(step, "transition", **transition)
         if self.register.items != before:
             self.tools.trace.event(step, "register", items=self.register.snapshot(), source="update")
-        return self.register.ready()
 
     def _new_evidence(self, results: list[ToolResult]) -> str:
         """What this loop brought: read chunks in full, search hits as their matched sentences; never what was
@@ -197,18 +202,15 @@ class RegisterGuide(Nudge):
                 if chunk_id not in self.read_before and len(text) > len(parts.get(chunk_id, "")):
                     parts[chunk_id] = text
         self.read_before.update(c for result in results if result.kind == "read" for c in result.new)
-        lines, tokens = [], 0
-        for chunk_id, text in parts.items():
-            tokens += count_tokens(text)
-            if tokens > self.params.evidence_tokens:
-                break
-            lines.append(f"[{chunk_id}] {text}")
-        return "\n".join(lines)
+        return "\n".join(f"[{c}] {text}" for c, text in _fitting(parts.items(), self.params.evidence_tokens))
 
     async def _update(self, step: int, evidence: str) -> None:
         table = "\n".join(self._line(i) for i in self.register.items.values())
         user = self.tools.prompts["update_user"].format(question=self.question.text, register=table, evidence=evidence)
-        messages = [{"role": "system", "content": self.tools.prompts["update_system"]}, {"role": "user", "content": user}]
+        messages = [
+            {"role": "system", "content": self.tools.prompts["update_system"]},
+            {"role": "user", "content": user},
+        ]
         reply = await self.model.json(messages, Update, max_tokens=self.params.register_tokens)
         if reply.value is None:
             self.tools.trace.event(step, "update_failed", why=reply.error)
@@ -220,7 +222,8 @@ class RegisterGuide(Nudge):
     def reminder(self, step: int) -> str | None:
         """Once, where the agent answers while items are open. Without updates the register can't know, so it is silent."""
         open_items = self.register.open_items()
-        if not open_items or not self.params.updates or self.reminded >= self.params.reminders:
+        last = step >= self.params.max_loops  # no loop is left in which to search
+        if last or not open_items or not self.params.updates or self.reminded >= self.params.reminders:
             self._close(step)
             return None
         self.reminded += 1
@@ -238,15 +241,23 @@ class RegisterGuide(Nudge):
         """The answer from register and supporting passages: one call, tools off (§3.4)."""
         self._close(step)
         table = "\n".join(self._line(i) for i in self.register.items.values())
-        shown, tokens = [], 0
-        for chunk_id in dict.fromkeys(c for i in self.register.items.values() for c in i.passages):
-            tokens += count_tokens(self.tools.text(chunk_id))
-            if shown and tokens > self.params.final_tokens:
-                break
-            shown.append(chunk_id)
-        user = self.tools.prompts["final_user"].format(
-            question=self.question.text, register=table, passages=self.tools.numbered(shown)
-        )
-        messages = [{"role": "system", "content": self.tools.prompts["final_system"]}, {"role": "user", "content": user}]
+        supporting = dict.fromkeys(c for i in self.register.items.values() for c in i.passages)
+        shown = dict(_fitting(((c, self.tools.text(c)) for c in supporting), self.params.final_tokens))
+        passages = "\n\n".join(f"[{c}] {text}" for c, text in shown.items())
+        user = self.tools.prompts["final_user"].format(question=self.question.text, register=table, passages=passages)
+        messages = [
+            {"role": "system", "content": self.tools.prompts["final_system"]},
+            {"role": "user", "content": user},
+        ]
         reply = await self.tools.llm().chat(messages, max_tokens=self.params.answer_tokens)
         return final_answer(reply.text, "ready", cited=tuple(shown))
+
+
+def _fitting(parts: Iterable[tuple[str, str]], budget: int) -> Iterator[tuple[str, str]]:
+    """(chunk id, text) pairs up to ``budget`` o200k tokens; the one that passes it is cut, the rest left out."""
+    for chunk_id, text in parts:
+        text = truncate_tokens(text, budget)
+        if not text:
+            return
+        budget -= count_tokens(text)
+        yield chunk_id, text

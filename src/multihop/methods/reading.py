@@ -7,7 +7,13 @@ from multihop.types import Answer, Question
 
 
 async def read_and_answer(
-    question: Question, chunk_ids: list[str], tools: Tools, *, max_tokens: int, prompt: str = "reader", stop: str = "answered"
+    question: Question,
+    chunk_ids: list[str],
+    tools: Tools,
+    *,
+    max_tokens: int,
+    prompt: str = "reader",
+    stop: str = "answered",
 ) -> Answer:
     """One call over the passages, best first. Uses prompts ``<prompt>_system`` and ``<prompt>_user``.
 

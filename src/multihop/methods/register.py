@@ -157,7 +157,8 @@ class Register:
         for dependency in item.depends_on:
             source = self.items[dependency]
             if source.status == "resolved" and source.note:
-                text = re.sub(rf"(#|\b){re.escape(dependency)}\b", brief(source.note, 80), text)
+                value = brief(source.note, 80)
+                text = re.sub(rf"(#|\b){re.escape(dependency)}\b", lambda _, value=value: value, text)
         parts = [text]
         if item.note:
             parts.append(f"Known: {brief(item.note)}")
@@ -260,7 +261,9 @@ class Register:
         for item in self.items.values():
             old = before.get(item.id)
             if old is None or old.status != item.status:
-                out.append({"id": item.id, "from": old.status if old else None, "to": item.status, "reason": item.reason})
+                out.append(
+                    {"id": item.id, "from": old.status if old else None, "to": item.status, "reason": item.reason}
+                )
         return out
 
 
