@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from multihop.evaluation.support import ChunkMap
 from multihop.pricing import Price, Prices
 from multihop.types import Chunk, Event, Gold, Passage, Retrieved, RunRecord, Span, Usage
 
+REPOSITORY = Path(__file__).parents[1]
 MODEL = "qwen2.5-coder-1.5b-instruct-q4_k_m"
 TYPES = {
     "hotpotqa": [("bridge", 2), ("bridge", 2), ("comparison", 2), ("comparison", 2)],
@@ -64,12 +66,13 @@ PARAMS: dict[str, Any] = {
 
 
 def build(root: Path, *, seed: int = 0, price: float = 0.0, **patch: Any) -> Path:
-    """Write params, prepared data, records, scores, failures and metrics under ``root``; returns it.
+    """Write params, expected figures, prepared data, records, scores, failures and metrics under ``root``; returns it.
 
     ``patch`` replaces whole top-level blocks of params (``runs=…``, ``source="local"``); ``price`` is the
     reader's in USD per million tokens.
     """
     raw = {**PARAMS, **patch}
+    shutil.copytree(REPOSITORY / "expected", root / "expected", dirs_exist_ok=True)
     jsonl.write_text(root / "params.yaml", yaml.safe_dump(raw, sort_keys=False))
     params = config.parse(raw)
     rng = random.Random(seed)

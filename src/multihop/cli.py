@@ -139,9 +139,9 @@ def render(notebook: str) -> None:
 @app.command()
 def summary() -> None:
     """Print what ran and where to look."""
-    from multihop.report import overview
+    from multihop import summary as what_ran
 
-    print(overview.summary(Path(".")))
+    print(what_ran.summary(Path(".")))
 
 
 @app.command()

@@ -123,7 +123,11 @@ class Store:
         self.touched.update(("vector", space, text) for text in vectors)
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?,?,?)", rows)
+            try:
+                self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?,?,?)", rows)
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
             self._db.execute("COMMIT")
 
     # -- recordings

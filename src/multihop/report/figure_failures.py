@@ -25,9 +25,9 @@ from multihop.report.plotting import (
     interval,
     nothing,
     percent_axis,
+    printed,
     styled,
 )
-from multihop.report.printed import printed
 
 LOOK = {
     "missing_evidence": ("missing evidence", "#D55E00", ""),
@@ -50,22 +50,21 @@ def figure_2(report: Report) -> Figure:
     cells = [("musique", report.setting(role), run) for role in ROLES for run in METHODS]
     if not any(report.has(*cell) for cell in cells):
         return nothing(title, "Not run: no results yet for any of its cells.", footer(report, cells))
-    figure = Picture(height=7.6)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
-    panels = figure.subplots(len(ROLES), len(RULES), sharey=True)
+    names = ", ".join(f"{run_letter(run)} = {report.label_run(run)}" for run in METHODS)
+    note = (
+        f"{names}; below a bar the number of its failures by the model judge, in a segment the segment's. Narrow bars: "
+        "the shares that the paper's text prints. Whiskers: the missing-evidence share."
+    )
+    figure = Picture(title, footer(report, cells, note), height=6.6)
+    panels = figure.body.subplots(len(ROLES), len(RULES), sharey=True)
     for line, role in zip(panels, ROLES, strict=True):
         for axes, symmetric in zip(line, RULES, strict=True):
             _panel(report, axes, role, symmetric)
         line[0].set_ylabel("% of the method's own failures")
     handles = [Patch(facecolor=c, hatch=h, edgecolor=MUTED, label=name) for name, c, h in LOOK.values()]
     handles.append(Patch(facecolor="white", edgecolor=MUTED, linestyle=":", label="not printed (paper's bars)"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1.2, handlelength=1.4)
-    names = ", ".join(f"{run_letter(run)} = {report.label_run(run)}" for run in METHODS)
-    note = (
-        f"{names}; the number below a bar counts its failures (judged by {report.judge}), the one in a segment the "
-        "segment's. Narrow bars: the shares that the paper prints. Whiskers: interval of the missing-evidence share."
-    )
-    return finish(figure, footer(report, cells, note))
+    figure.body.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1.2, handlelength=1.4)
+    return finish(figure)
 
 
 def run_letter(run: str) -> str:
@@ -85,13 +84,13 @@ def _panel(report: Report, axes: Any, role: str, symmetric: bool) -> None:
             rows = _rows(report, setting, run, hops)
             _bar(report, axes, x, rows, report.has("musique", setting, run), symmetric)
             if not symmetric:
-                _paper_bar(report, axes, x + 0.2, role, run, hops)
+                _paper_bar(report, axes, x + 0.21, role, run, hops)
             ticks.append(x)
             labels.append(f"{run_letter(run)}\n{len(rows)}")
         group = "overall" if hops is None else f"{hops} hops"
-        axes.text(i, -0.15, group, transform=axes.get_xaxis_transform(), ha="center", va="top", size=9)
+        axes.text(i, -0.2, group, transform=axes.get_xaxis_transform(), ha="center", va="top", size=9)
     axes.set_xticks(ticks, labels)
-    axes.set_xlabel(" ")
+    axes.set_xlabel("\n")
 
 
 def _rows(report: Report, setting: str | None, run: str, hops: int | None) -> list[dict[str, Any]]:
@@ -120,19 +119,15 @@ def _bar(report: Report, axes: Any, x: float, rows: Sequence[dict], ran: bool, s
         bottom += share
     column = "category_symmetric" if symmetric else "category"
     missing = interval(report, [{**r, "missing": r[column] == "missing_evidence"} for r in rows], "missing")
-    axes.errorbar(
-        x + 0.08,
-        100 * missing.mean,
-        [[100 * (missing.mean - missing.low)], [100 * (missing.high - missing.mean)]],
-        color=INK,
-        capsize=2,
-        linewidth=0.9,
-    )
+    if missing.high > missing.low:
+        below, above = 100 * (missing.mean - missing.low), 100 * (missing.high - missing.mean)
+        axes.errorbar(x + 0.08, 100 * missing.mean, [[below], [above]], color=INK, capsize=2, linewidth=0.9)
 
 
 def _paper_bar(report: Report, axes: Any, x: float, role: str, run: str, hops: int | None) -> None:
     """The shares that the paper prints, stacked in the same order; what it does not print stays white."""
-    shares = {c: printed(report, "musique", role, run, c, hops) for c in LOOK}
+    group = "all" if hops is None else f"{hops}-hop"
+    shares = {c: printed(report, "musique", role, run, f"{c}_share", group) for c in LOOK}
     if all(share is None for share in shares.values()):
         return
     bottom = 0.0

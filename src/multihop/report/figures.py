@@ -12,8 +12,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from multihop.evaluation.aggregate import per_question
 from multihop.evaluation.statistics import Interval, bootstrap_mean
 from multihop.report.figure_failures import figure_2
 from multihop.report.figure_method import figure_1
@@ -32,10 +33,10 @@ from multihop.report.plotting import (
     nothing,
     percent_axis,
     png,
+    printed,
     save,
     styled,
 )
-from multihop.report.printed import printed
 
 __all__ = ["figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "png", "save"]
 
@@ -86,18 +87,17 @@ def figure_3(report: Report) -> Figure:
     cells = _cells(report, ["second"], list(METHODS), report.datasets)
     if not _ran(report, cells):
         return _absent(title, report, cells)
-    figure = Picture(height=3.9)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
+    figure = Picture(title, footer(report, cells), height=3.5)
     n = len(report.datasets)
-    panels = figure.subplots(1, 3, sharey=True, width_ratios=[n, n, 2])
+    panels = figure.body.subplots(1, 3, sharey=True, width_ratios=[n, n, 2])
     for axes, (metric, name) in zip(panels, METRICS.items(), strict=False):
         _benchmarks(report, axes, metric)
         axes.set_title(f"{name}, %")
     _average(report, panels[2])
     handles = [Patch(color=c, label=report.label_run(run)) for run, c in METHODS.items()]
     handles.append(Line2D([], [], label=f"paper, {PAPER_EMBEDDERS['second']}", **PAPER))
-    figure.legend(handles=handles, loc="outside upper right", ncols=3)
-    return finish(figure, footer(report, cells))
+    figure.body.legend(handles=handles, loc="outside lower center", ncols=3)
+    return finish(figure)
 
 
 def _benchmarks(report: Report, axes: Any, metric: str) -> None:
@@ -130,15 +130,10 @@ def _macro(report: Report, metric: str, run: str) -> Interval | None:
     cells = [_rows(report, (d, report.setting("second"), run)) for d in report.datasets]
     if not all(cells):
         return None
-    total, chosen = sum(map(len, cells)), report.params.statistics
-    values = []
-    for rows in cells:
-        by_question: dict[str, list[float]] = {}
-        for row in rows:
-            by_question.setdefault(row["qid"], []).append(row[metric])
-        values += [(sum(v) / len(v), len(by_question)) for v in by_question.values()]
-    total = len(values)
-    weighted = [v * total / (len(cells) * n) for v, n in values]
+    chosen = report.params.statistics
+    values = [list(per_question(rows, metric).values()) for rows in cells]
+    total = sum(map(len, values))
+    weighted = [v * total / (len(cells) * len(own)) for own in values for v in own]
     return bootstrap_mean(weighted, seed=chosen.seed, resamples=chosen.resamples, level=chosen.confidence)
 
 
@@ -158,14 +153,17 @@ def figure_4(report: Report) -> Figure:
     ablations = _cells(report, ROLES, list(ABLATIONS), ["musique"])
     if not _ran(report, cells + ablations):
         return _absent(title, report, cells)
-    figure = Picture(height=7.0)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
-    upper, lower = figure.subfigures(2, 1, height_ratios=[1.15, 1])
-    panels = upper.subplots(1, len(report.datasets), sharey=True, squeeze=False)[0]
+    note = (
+        "Grey line: Pareto frontier of our points (fewer tokens, higher accuracy). Hollow: printed in the paper; "
+        "a triangle at the right edge where only the accuracy is printed."
+    )
+    figure = Picture(title, footer(report, [*cells, *ablations], note), height=6.4)
+    upper, lower = figure.body.subfigures(2, 1, height_ratios=[1.15, 1])
+    panels = upper.subplots(1, len(report.datasets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, dataset in zip(panels, report.datasets, strict=True):
         _frontier(report, axes, dataset)
     panels[0].set_ylabel("LLM-Acc, %")
-    upper.legend(handles=_frontier_legend(report), loc="outside lower center", ncols=4)
+    upper.legend(handles=_frontier_legend(report), loc="outside lower center", ncols=2)
     for axes, role in zip(lower.subplots(1, 2), ROLES, strict=True):
         _ablation_bars(report, axes, role)
     kinds = [
@@ -174,11 +172,7 @@ def figure_4(report: Report) -> Figure:
         Line2D([], [], label="paper's LLM-Acc", **PAPER),
     ]
     lower.legend(handles=kinds, loc="outside lower center", ncols=3)
-    note = (
-        "Grey line: Pareto frontier of our points (fewer tokens, higher accuracy). Hollow: printed in the paper; "
-        "a triangle at the right edge where only the accuracy is printed."
-    )
-    return finish(figure, footer(report, [*cells, *ablations], note))
+    return finish(figure)
 
 
 def _frontier(report: Report, axes: Any, dataset: str) -> None:
@@ -186,13 +180,13 @@ def _frontier(report: Report, axes: Any, dataset: str) -> None:
     _token_axes(axes, report.label_dataset(dataset))
     points, absent = [], []
     for role, marker in zip(ROLES, "os", strict=True):
-        for run, colour in METHODS.items():
+        for shift, (run, colour) in enumerate(METHODS.items()):
             rows = _rows(report, (dataset, report.setting(role), run))
             if rows:
                 points.append(_point(report, axes, rows, colour, marker))
             else:
                 absent.append(f"{report.label_run(run)}, {role} embedder")
-            _paper_point(report, axes, (dataset, role, run), colour, marker)
+            _paper_point(report, axes, (dataset, role, run), (colour, marker), shift)
     best, line = -1.0, []
     for tokens, accuracy in sorted(points, key=lambda p: (p[0], -p[1])):
         if accuracy > best:
@@ -209,9 +203,10 @@ def _token_axes(axes: Any, title: str) -> None:
     axes.set_ylim(-5, 108)
     axes.set_xscale("log")
     axes.set_xlabel("retrieved tokens per question (log scale)")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="x", which="both")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(axis="x")
 
 
 def _point(report: Report, axes: Any, rows: list[dict], colour: str, marker: str) -> tuple[float, float]:
@@ -226,6 +221,7 @@ def _point(report: Report, axes: Any, rows: list[dict], colour: str, marker: str
         color=colour,
         marker=marker,
         markersize=8,
+        markeredgecolor="white",
         elinewidth=0.8,
         capsize=2,
         zorder=3,
@@ -233,15 +229,17 @@ def _point(report: Report, axes: Any, rows: list[dict], colour: str, marker: str
     return x, y
 
 
-def _paper_point(report: Report, axes: Any, key: tuple[str, str, str], colour: str, marker: str) -> None:
+def _paper_point(report: Report, axes: Any, key: tuple[str, str, str], look: tuple[str, str], shift: int) -> None:
+    """What the paper prints of a cell; ``shift`` keeps equal marks on the edge apart."""
     accuracy = printed(report, *key, "llm_acc")
     tokens = printed(report, *key, "retrieved_tokens")
-    look = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.4, "linestyle": "none"}
+    colour, marker = look
+    hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.4, "linestyle": "none"}
     if accuracy is not None and tokens is not None:
-        axes.plot([tokens], [accuracy], marker=marker, markersize=8, zorder=2, **look)
+        axes.plot([tokens], [accuracy], marker=marker, markersize=8, zorder=2, **hollow)
     elif accuracy is not None:
-        edge = axes.get_yaxis_transform()
-        axes.plot([1.0], [accuracy], marker="<", markersize=7, transform=edge, clip_on=False, zorder=2, **look)
+        at = axes.get_yaxis_transform()
+        axes.plot([1 + 0.022 * shift], [accuracy], marker="<", markersize=7, transform=at, clip_on=False, **hollow)
 
 
 def _frontier_legend(report: Report) -> list[Any]:
@@ -261,8 +259,8 @@ def _say_absent(axes: Any, absent: list[str]) -> None:
 def _ablation_bars(report: Report, axes: Any, role: str) -> None:
     """LLM-Acc as bars and retrieved tokens as a line, for the variants of Table 2 on MuSiQue."""
     percent_axis(axes, "LLM-Acc, %")
-    axes.set_title(f"Ablation on MuSiQue, {_embedder(report, role)}")
-    axes.set_xticks(range(len(ABLATIONS)), [name.replace(" register", "\nregister") for name, _, _ in ABLATIONS.values()])
+    axes.set_title(f"Ablation on MuSiQue\n{_embedder(report, role)}")
+    axes.set_xticks(range(len(ABLATIONS)), [name for name, _, _ in ABLATIONS.values()])
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.set_ylabel("retrieved tokens")
@@ -287,27 +285,27 @@ def figure_6(report: Report) -> Figure:
     cells = _cells(report, ROLES, list(ABLATIONS), ["musique"])
     if not _ran(report, cells):
         return _absent(title, report, cells)
-    figure = Picture(height=4.2)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
-    for axes, role in zip(figure.subplots(1, 2, sharey=True), ROLES, strict=True):
+    note = "Hollow: printed in the paper; a triangle at the right edge where only the accuracy is printed."
+    figure = Picture(title, footer(report, cells, note), height=3.8)
+    panels = figure.body.subplots(1, 2, sharex=True, sharey=True)
+    for axes, role in zip(panels, ROLES, strict=True):
         _token_axes(axes, _embedder(report, role))
         absent = []
-        for run, (name, colour, marker) in ABLATIONS.items():
+        for shift, (run, (name, colour, marker)) in enumerate(ABLATIONS.items()):
             rows = _rows(report, ("musique", report.setting(role), run))
             if rows:
                 _point(report, axes, rows, colour, marker)
             else:
                 absent.append(name)
-            _paper_point(report, axes, ("musique", role, run), colour, marker)
+            _paper_point(report, axes, ("musique", role, run), (colour, marker), shift)
         _say_absent(axes, absent)
-    figure.axes[0].set_ylabel("LLM-Acc, %")
+    panels[0].set_ylabel("LLM-Acc, %")
     handles = [
         Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=8, label=name)
         for name, colour, marker in ABLATIONS.values()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    note = "Hollow: printed in the paper; a triangle at the right edge where only the accuracy is printed."
-    return finish(figure, footer(report, cells, note))
+    figure.body.legend(handles=handles, loc="outside lower center", ncols=3)
+    return finish(figure)
 
 
 # -- Figure 5
@@ -322,21 +320,19 @@ def figure_5(report: Report) -> Figure:
     if not _ran(report, cells):
         return _absent(title, report, cells)
     groups = {d: _groups(report, d) for d in datasets}
-    figure = Picture(height=5.6)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
-    panels = figure.subplots(
+    figure = Picture(title, footer(report, cells, "The paper's text prints no value of this figure."), height=5.1)
+    panels = figure.body.subplots(
         len(METRICS), len(datasets), sharey=True, squeeze=False, width_ratios=[len(g) for g in groups.values()]
     )
     for line, (metric, name) in zip(panels, METRICS.items(), strict=True):
-        line[0].set_ylabel(f"{name}, %")
         for axes, dataset in zip(line, datasets, strict=True):
             _categories(report, axes, dataset, groups[dataset], metric)
-            line[0].set_ylabel(f"{name}, %")
+        line[0].set_ylabel(f"{name}, %")
     for axes, dataset in zip(panels[0], datasets, strict=True):
         axes.set_title(report.label_dataset(dataset))
     handles = [Patch(color=c, label=_embedder(report, r)) for r, c in zip(ROLES, EMBEDDERS, strict=True)]
-    figure.legend(handles=handles, loc="outside upper right", ncols=2)
-    return finish(figure, footer(report, cells, "The paper's text prints no value of this figure."))
+    figure.body.legend(handles=handles, loc="outside lower center", ncols=2)
+    return finish(figure)
 
 
 def _groups(report: Report, dataset: str) -> list[Any]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from multihop import config, jsonl
 from multihop.errors import DataError
+from multihop.report import expected
 from multihop.types import RunRecord
 
 PAPER_READER = "gpt-4o-mini"
@@ -31,6 +32,8 @@ class Report:
 
     def __init__(self, root: Path | str = "."):
         self.root = Path(root)
+        self.memo: dict[Any, Any] = {}
+        """Numbers that were measured once (values.py)."""
 
     @cached_property
     def params(self) -> config.Params:
@@ -79,6 +82,11 @@ class Report:
         """dataset -> data card, for the datasets that are prepared."""
         paths = {d: self.root / "data/prepared" / d / "card.json" for d in self.datasets}
         return {dataset: _json(path) for dataset, path in paths.items() if path.is_file()}
+
+    @cached_property
+    def expected(self) -> expected.Expected:
+        """What the paper prints. Raises ConfigError for a missing or wrong file."""
+        return expected.load(self.root)
 
     # -- names
 

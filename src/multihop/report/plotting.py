@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from multihop.evaluation import aggregate
 from multihop.evaluation.statistics import Interval
+from multihop.report import expected
 from multihop.report.load import Report
 
 DPI = 110
@@ -49,15 +50,24 @@ _STYLE = {
     "hatch.linewidth": 0.6,
     "figure.dpi": DPI,
 }
-_FOOTER_SIZE, _FOOTER_LINE = 7.5, 0.15
+_FOOTER_SIZE, _FOOTER_LINE, _FOOTER_CHARACTERS = 7.5, 0.15, 178
 
 
 class Picture(Figure):
-    """A matplotlib figure that is drawn by Agg, whatever the backend, and shows itself in a notebook."""
+    """A titled figure with small print below, drawn by Agg whatever the backend; it shows itself in a notebook.
 
-    def __init__(self, width: float = WIDTH, height: float = 4.0):
-        super().__init__(figsize=(width, height), layout="constrained", facecolor="white")
+    Draw into ``body``, ``height`` inches high. ``layout``: "constrained", or "none" for axes placed by hand.
+    """
+
+    def __init__(self, title: str, notes: Iterable[str], height: float, layout: str = "constrained"):
+        lines = [line for note in notes for line in textwrap.wrap(note, _FOOTER_CHARACTERS)]
+        foot = _FOOTER_LINE * len(lines) + 0.12
+        super().__init__(figsize=(WIDTH, height + foot), layout=layout, facecolor="white")
         FigureCanvasAgg(self)
+        self.body, below = self.subfigures(2, 1, height_ratios=[height, foot])
+        self.body.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
+        small = {"size": _FOOTER_SIZE, "color": MUTED, "va": "bottom", "linespacing": 1.3}
+        below.text(0.008, 0.05 / foot, "\n".join(lines), **small)
 
     def _repr_png_(self) -> bytes:
         return png(self)
@@ -81,24 +91,18 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return wrapped
 
 
-def finish(figure: Picture, notes: Iterable[str]) -> Picture:
-    """Print the notes in small type below the axes and freeze the layout, so that drawing again moves nothing."""
-    width, height = figure.get_size_inches()
-    lines = [line for note in notes for line in textwrap.wrap(note, int(width * 16.5))]
-    foot = (_FOOTER_LINE * len(lines) + 0.12) / height
-    figure.set_layout_engine("constrained", rect=(0, foot, 1, 1 - foot), w_pad=0.06, h_pad=0.06)
-    figure.text(0.008, 0.05 / height, "\n".join(lines), size=_FOOTER_SIZE, color=MUTED, va="bottom", linespacing=1.3)
+def finish(figure: Picture) -> Picture:
+    """Lay out once and freeze the layout, so that drawing again moves nothing."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
 
 
 def nothing(title: str, why: str, notes: Iterable[str]) -> Picture:
-    """A figure without data: it says what is missing and how to get it."""
-    figure = Picture(height=1.6)
-    figure.suptitle(title, x=0.008, ha="left", weight="bold", size=11)
-    figure.text(0.008, 0.55, why, size=10, color=INK, va="center")
-    return finish(figure, notes)
+    """A figure without data: it says what is missing."""
+    figure = Picture(title, notes, height=1.2, layout="none")
+    figure.body.text(0.008, 0.4, why, size=10, color=INK, va="center")
+    return finish(figure)
 
 
 def png(figure: Figure) -> bytes:
@@ -135,7 +139,8 @@ def bar(axes: Any, x: float, width: float, value: Interval | None, *, top: float
         return
     mean, low, high = (scale * v for v in (value.mean, value.low, value.high))
     axes.bar(x, mean, width, **kw)
-    axes.errorbar(x, mean, [[mean - low], [high - mean]], color=INK, capsize=2.5, linewidth=0.9)
+    if high > low:
+        axes.errorbar(x, mean, [[mean - low], [high - mean]], color=INK, capsize=2.5, linewidth=0.9)
     axes.annotate(f"{mean:.0f}", (x, high), (0, 2), textcoords="offset points", ha="center", size=8)
 
 
@@ -160,6 +165,25 @@ def interval(report: Report, rows: Sequence[dict[str, Any]], metric: str) -> Int
     )
 
 
+@functools.lru_cache(maxsize=4)
+def _paper(root: Path) -> expected.Expected:
+    return expected.load(root)
+
+
+def printed(
+    report: Report, dataset: str, role: str, system: str, metric: str, group: str = "all"
+) -> float | None:
+    """The number that the paper's text prints on these coordinates (percent, tokens), None where it prints none."""
+    value = _paper(report.root.resolve()).lookup(dataset, system, role, metric, group)
+    return value.number if value else None
+
+
+def paper_loops(report: Report, table: str) -> dict[str, float]:
+    """System -> loops that the paper prints for a case's table; the coordinates alone do not tell its cases apart."""
+    values = _paper(report.root.resolve()).values
+    return {v.system: v.number for v in values if v.item == table and v.metric == "loops"}
+
+
 def questions(report: Report, cells: Iterable[tuple[str, str | None, str]]) -> str:
     """"n = 4 questions a cell", or the range where the cells differ; "n = 0" for none."""
     counts = {len({r["qid"] for r in report.score_rows(*cell)}) for cell in cells if cell[1]} - {0}
@@ -174,6 +198,8 @@ def footer(report: Report, cells: Sequence[tuple[str, str | None, str]], text: s
     settings = dict.fromkeys(setting for _, setting, _ in cells if setting)
     described = "; ".join(f"{report.label_setting(s)}, reader {report.reader(s)}" for s in settings)
     level = f"{100 * report.params.statistics.confidence:g} %"
-    judged = f"LLM-Acc judged by {report.judge}"
-    first = f"{questions(report, cells)}; whiskers: {level} bootstrap interval over questions. {judged}."
-    return [f"{text} {first}".strip(), f"Settings: {described}.", report.note()]
+    facts = (
+        f"{questions(report, cells)}; whiskers: {level} bootstrap interval over questions (none where all score the "
+        f"same, which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
+    )
+    return [f"{text} {facts}".strip(), report.note()]

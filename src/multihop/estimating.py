@@ -1,0 +1,128 @@
+"""What params.yaml will cost, before anything is paid: calls, tokens, USD and hours for each run.
+
+Tokens per question are those measured in the demo's runs (results/metrics.json), scaled by the longer
+passages of the target corpus and by its loop limit; an order of magnitude, and printed as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multihop import stages
+from multihop.config import Params
+from multihop.data import splits
+from multihop.errors import DataError
+from multihop.pricing import Prices
+from multihop.types import Usage
+
+BENCHMARK_PASSAGE_TOKENS = 110
+"""Mean o200k tokens of a benchmark passage (HippoRAG corpora, 86-123), where the corpus is not prepared yet."""
+DEMO_PASSAGE_TOKENS = 60
+FULL_SIZES = {"hotpotqa": 1000, "2wikimultihopqa": 1000, "musique": 1000}
+API_SECONDS_PER_CALL = 1.5
+EMBEDDED_PROMPT_RATE, EMBEDDED_OUTPUT_RATE = 45.0, 17.0
+"""Tokens a second of the 1.5B model on two CPU cores."""
+JUDGE_TOKENS, JUDGE_OUTPUT = 330, 8
+"""One judgement and one extraction, both with their fixed prompts."""
+
+
+@dataclass(frozen=True)
+class Line:
+    run: str
+    cells: int
+    questions: int
+    calls: float
+    prompt: float
+    completion: float
+    usd: float
+    hours: float
+
+
+def _measured(root: Path) -> dict[str, Any]:
+    for folder in (root, root / "../.."):
+        path = folder / "results/metrics.json"
+        if path.is_file():
+            return stages.metrics_of(path)
+    raise DataError("results/metrics.json is not there: estimates rest on the demo's measured tokens; run `make repro`")
+
+
+def _per_question(measured: dict[str, Any], run: str, method: str, params: Params) -> dict[str, float]:
+    """Mean calls and tokens of a question of this run in what was measured, else of a run of the same method."""
+    names = [run] + [name for name, other in params.runs.items() if other.method == method]
+    for name in names:
+        found = [cells[name] for settings in measured.values() for cells in settings.values() if name in cells]
+        if found:
+            keys = ("llm_calls", "prompt_tokens", "completion_tokens", "loops")
+            return {key: sum(f[key] or 0 for f in found) / len(found) for key in keys}
+    raise DataError(f"run {run}: nothing was measured for method {method}; run it on a few questions first")
+
+
+def _scale(root: Path, dataset: str, params: Params) -> float:
+    prepared = root / "data/prepared" / dataset
+    if (prepared / "card.json").is_file():
+        return max(1.0, splits.card(prepared)["corpus"]["tokens"]["mean"] / DEMO_PASSAGE_TOKENS)
+    return 1.0 if params.source == "demo" else BENCHMARK_PASSAGE_TOKENS / DEMO_PASSAGE_TOKENS
+
+
+def _questions(root: Path, dataset: str, params: Params) -> int:
+    prepared = root / "data/prepared" / dataset
+    if (prepared / "questions.jsonl").is_file():
+        return len(splits.questions(prepared))
+    return params.data[dataset].questions or FULL_SIZES[dataset]
+
+
+def lines(params: Params, root: Path) -> list[Line]:
+    """One line per run. Raises ConfigError for a model without a price, DataError where nothing was measured."""
+    prices, measured = Prices.load(root / "prices.yaml"), _measured(root)
+    judge = params.readers[params.judge.reader].model
+    out = []
+    for name, run in params.runs.items():
+        base = _per_question(measured, name, run.method, params)
+        seeds = len(params.seeds_of(name))
+        totals = dict.fromkeys(("questions", "calls", "prompt", "completion", "usd", "hours"), 0.0)
+        cells = list(params.cells(name))
+        for dataset, setting in cells:
+            reader = params.readers[params.settings[setting].reader]
+            n = _questions(root, dataset, params) * seeds
+            growth = _scale(root, dataset, params)
+            calls = n * (base["llm_calls"] + 2)
+            prompt = n * (base["prompt_tokens"] * growth + 2 * JUDGE_TOKENS)
+            completion = n * (base["completion_tokens"] + 2 * JUDGE_OUTPUT)
+            reading = Usage(0, int(n * base["prompt_tokens"] * growth), int(n * base["completion_tokens"]))
+            judging = Usage(0, 2 * n * JUDGE_TOKENS, 2 * n * JUDGE_OUTPUT)
+            embedded = params.endpoints[reader.endpoint].kind == "embedded"
+            seconds = (
+                prompt / EMBEDDED_PROMPT_RATE + completion / EMBEDDED_OUTPUT_RATE
+                if embedded
+                else calls * API_SECONDS_PER_CALL / 16
+            )
+            for key, value in (("questions", n), ("calls", calls), ("prompt", prompt), ("completion", completion)):
+                totals[key] += value
+            totals["usd"] += prices.usd(reading, reader.model) + prices.usd(judging, judge)
+            totals["hours"] += seconds / 3600
+        out.append(Line(name, len(cells), int(totals.pop("questions")), *totals.values()))
+    return out
+
+
+def report(params: Params, root: Path) -> str:
+    """The table that `multihop estimate` prints."""
+    rows = lines(params, root)
+    head = f"{'run':<28}{'cells':>6}{'answers':>9}{'calls':>10}{'prompt tok':>13}{'output tok':>12}{'USD':>9}{'hours':>8}"
+    body = [
+        f"{r.run:<28}{r.cells:>6}{r.questions:>9}{r.calls:>10.0f}{r.prompt:>13.0f}{r.completion:>12.0f}"
+        f"{r.usd:>9.2f}{r.hours:>8.1f}"
+        for r in rows
+    ]
+    total = (
+        f"{'total':<28}{sum(r.cells for r in rows):>6}{sum(r.questions for r in rows):>9}{sum(r.calls for r in rows):>10.0f}"
+        f"{sum(r.prompt for r in rows):>13.0f}{sum(r.completion for r in rows):>12.0f}"
+        f"{sum(r.usd for r in rows):>9.2f}{sum(r.hours for r in rows):>8.1f}"
+    )
+    note = (
+        "Everything asked anew: stored and recorded answers cost nothing. From the demo's measured tokens per question,\n"
+        "scaled by passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s for the embedded\n"
+        "model without its prefix cache. An agent that uses all of a larger loop limit costs several times more."
+    )
+    return "\n".join([head, *body, total, note])

@@ -1,0 +1,353 @@
+"""Three traces of our own that stand beside the paper's case studies (App. F, Tables 16 to 18).
+
+The paper chose its cases by hand; ours are picked by rule, so that nobody picks the flattering ones:
+
+1. anchoring: the question where ExecutionRAG retrieved the larger share of the gold passages by the widest margin over
+   A-RAG; those first where A-RAG also met a namesake (a passage whose title shares a word with a gold passage's).
+2. completing a chain: the most hops among the registers that resolved two items or more; then the most resolved.
+3. dropping a wrong item: a register in which an item was retired; else one in which a guard stopped the model or an
+   item was resolved on passages of which none is gold; else the first trace. ``Case.why`` says which it is.
+
+Of traces that show an effect those of MuSiQue, the paper's dataset, go first. Ties go to the right answers, then to the
+order of datasets, settings, question ids, seeds. Three different questions are shown where there are three.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pandas as pd
+
+from multihop.analysis.failures import premature_resolutions
+from multihop.data import splits
+from multihop.evaluation.support import ChunkMap
+from multihop.report.load import Report
+from multihop.types import Event, Gold, Passage, RunRecord
+
+METHOD, BASELINE = "executionrag", "arag"
+EFFECTS = (
+    "Anchoring on the right entity",
+    "Completing a long dependency chain",
+    "Dropping a wrong item",
+)
+"""What Tables 16, 17 and 18 of the paper show, in this order."""
+WITHHELD = "(withheld: quotes a passage)"
+QUOTE = 6
+"""So many words in a row that a passage also has count as a quotation."""
+QUERY_CHARACTERS, TABLE_CHARACTERS = 60, 110
+
+
+@dataclass(frozen=True)
+class World:
+    """What is known about one dataset under one corpus variant."""
+
+    gold: dict[str, Gold]
+    passages: dict[str, Passage]
+    chunks: ChunkMap
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def load(report: Report, dataset: str, variant: str) -> World:
+        """Raises DataError when the dataset is not prepared."""
+        folder = report.root / "data/prepared" / dataset
+        return World(
+            {g.id: g for g in splits.gold(folder)},
+            {p.id: p for p in splits.passages(folder)},
+            ChunkMap(splits.chunks(folder, variant)),
+        )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One question under ExecutionRAG and, where it ran, under A-RAG."""
+
+    report: Report
+    dataset: str
+    setting: str
+    record: RunRecord
+    baseline: RunRecord | None
+    score: dict[str, Any]
+    baseline_score: dict[str, Any] | None
+    world: World
+
+    @property
+    def gold(self) -> Gold:
+        return self.world.gold[self.record.qid]
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The register as it ended; empty where none was recorded."""
+        found = [e.data["items"] for e in self.record.events if e.kind in ("register", "final_register")]
+        return found[-1] if found else []
+
+    @property
+    def resolved(self) -> int:
+        return sum(item["status"] == "resolved" for item in self.items)
+
+    @property
+    def musique(self) -> bool:
+        """The paper's cases are all of MuSiQue: a trace of it that shows the effect goes first."""
+        return self.dataset == "musique"
+
+    @property
+    def right(self) -> bool:
+        return self.score["llm_acc"] == 1 or self.score["rule_acc"] == 1
+
+    @property
+    def gain(self) -> float | None:
+        """Supporting recall, ExecutionRAG minus A-RAG; None where it has no meaning."""
+        if self.baseline_score is None or self.baseline.status == "error":
+            return None
+        ours, theirs = self.score["support_recall"], self.baseline_score["support_recall"]
+        return None if ours is None or theirs is None else ours - theirs
+
+    def count(self, kind: str) -> int:
+        return sum(e.kind == kind for e in self.record.events)
+
+    @property
+    def retirements(self) -> list[Event]:
+        return [e for e in self.record.events if e.kind == "transition" and e.data["to"] == "retired"]
+
+    @property
+    def premature(self) -> int:
+        return premature_resolutions(self.record, self.gold, self.world.chunks)
+
+    @cached_property
+    def namesakes(self) -> list[str]:
+        """Titles that A-RAG surfaced and that share a word with a gold title, without being gold."""
+        titles = [self.world.passages[p].title for p in self.gold.supporting if p in self.world.passages]
+        words = set().union(*(_words(t) for t in titles))
+        surfaced = self.baseline.retrieved if self.baseline else ()
+        passages = dict.fromkeys(p for r in surfaced for p in sorted(self.world.chunks.passages_of(r.chunk_id)))
+        found = [self.world.passages[p].title for p in passages if p not in self.gold.supporting]
+        return [t for t in dict.fromkeys(found) if t not in titles and words & _words(t)]
+
+    # -- what may be shown
+
+    def title(self, chunk_id: str) -> str:
+        """The titles of the passages that a chunk holds; its id where there is none."""
+        held = sorted(self.world.chunks.passages_of(chunk_id))
+        return " / ".join(self.world.passages[p].title for p in held[:2]) or chunk_id
+
+    def clean(self, text: str) -> str:
+        """The text as it is in the demo world; of a benchmark, nothing that quotes a passage (rendered pages are
+        tracked in git)."""
+        if self.report.is_demo or not self._quotes.intersection(_runs(text)):
+            return text
+        return WITHHELD
+
+    @cached_property
+    def _quotes(self) -> set[tuple[str, ...]]:
+        surfaced = [*self.record.retrieved, *(self.baseline.retrieved if self.baseline else ())]
+        ids = {p for r in surfaced for p in self.world.chunks.passages_of(r.chunk_id)} | set(self.gold.supporting)
+        return {run for p in sorted(ids & self.world.passages.keys()) for run in _runs(self.world.passages[p].text)}
+
+    def query(self, query: str | list[str]) -> str:
+        """A query without the note that the register put into it."""
+        text = ", ".join(query) if isinstance(query, list) else re.split(r"\s*\b(?:Known|For): ", query)[0]
+        return self.clean(shorten(text, QUERY_CHARACTERS))
+
+
+@dataclass(frozen=True)
+class Case:
+    number: int
+    """1, 2, 3: beside the paper's Tables 16, 17, 18."""
+    effect: str
+    why: str
+    """Which rule chose the trace, and whether it shows the effect at all."""
+    trace: Trace
+
+
+# -- choosing
+
+
+@lru_cache(maxsize=4)
+def choose_cases(report: Report) -> tuple[Case, ...]:
+    """The three cases, or fewer where fewer traces qualify; empty before ExecutionRAG ran."""
+    best: dict[int, dict[tuple[str, str], tuple[tuple, Trace]]] = {number: {} for number in _RULES}
+    for trace in _traces(report):
+        for number, (rank, _) in _RULES.items():
+            _keep(best[number], rank(trace), trace)
+    chosen: dict[int, Trace] = {}
+    for number in (3, 2, 1):  # The rarest effect chooses first.
+        traces = [trace for _, trace in best[number].values()]
+        taken = {(t.dataset, t.record.qid) for t in chosen.values()}
+        fresh = [t for t in traces if (t.dataset, t.record.qid) not in taken]
+        if traces:
+            chosen[number] = (fresh or traces)[0]
+    return tuple(Case(n, EFFECTS[n - 1], _RULES[n][1](chosen[n]), chosen[n]) for n in sorted(chosen))
+
+
+def case(report: Report, number: int) -> Case | None:
+    return next((c for c in choose_cases(report) if c.number == number), None)
+
+
+def _traces(report: Report) -> Iterator[Trace]:
+    """Every ExecutionRAG record that is no error, in the order that breaks ties."""
+    for dataset in sorted(report.datasets, key=lambda d: d != "musique"):
+        for setting in report.settings:
+            scores = {(r["qid"], r["seed"]): r for r in report.score_rows(dataset, setting, METHOD)}
+            theirs = {(r["qid"], r["seed"]): r for r in report.score_rows(dataset, setting, BASELINE)}
+            baseline = {(r.qid, r.seed): r for r in report.records(BASELINE, dataset, setting)} if scores else {}
+            for record in report.records(METHOD, dataset, setting) if scores else ():
+                key = (record.qid, record.seed)
+                if record.status == "error" or key not in scores:
+                    continue
+                world = World.load(report, dataset, report.params.settings[setting].corpus)
+                other = baseline.get(key) if key in theirs else None
+                score, its = scores[key], theirs[key] if other else None
+                yield Trace(report, dataset, setting, record, other, score, its, world)
+
+
+def _keep(best: dict[tuple[str, str], tuple[tuple, Trace]], rank: tuple | None, trace: Trace, limit: int = 3) -> None:
+    """Keep the ``limit`` questions of the highest rank, best first; of equals the earlier."""
+    question = (trace.dataset, trace.record.qid)
+    if rank is None or (question in best and best[question][0] >= rank):
+        return
+    best[question] = (rank, trace)
+    ordered = sorted(best.items(), key=lambda entry: entry[1][0], reverse=True)
+    best.clear()
+    best.update(ordered[:limit])
+
+
+def _rank_1(t: Trace) -> tuple | None:
+    if t.gain is None:
+        return None
+    level = (t.gain > 0) + (t.gain > 0 and bool(t.namesakes))
+    return (level, t.musique, t.gain, t.right)
+
+
+def _why_1(t: Trace) -> str:
+    found, other, total = t.score["support_found"], t.baseline_score["support_found"], t.score["support_total"]
+    facts = f"ExecutionRAG retrieved {found} of {total} gold passages, A-RAG {other}"
+    if t.gain <= 0:
+        return f"In no question of these runs did ExecutionRAG retrieve more gold passages than A-RAG; here: {facts}."
+    if not t.namesakes:
+        return f"{facts}. A-RAG met no namesake of a gold passage here."
+    return f"{facts}. A-RAG also met {len(t.namesakes)} namesake(s), such as “{t.namesakes[0]}”."
+
+
+def _rank_2(t: Trace) -> tuple | None:
+    return (t.resolved >= 2, t.musique, t.gold.hops, t.resolved, t.right, t.count("inject")) if t.items else None
+
+
+def _why_2(t: Trace) -> str:
+    deltas = sum(e.data["inject"] == "delta" for e in t.record.events if e.kind == "inject")
+    facts = (
+        f"{t.gold.hops} hops; {t.resolved} of {len(t.items)} register items were resolved in {t.record.loops} loops, "
+        f"with {deltas} progress delta(s) shown to the agent"
+    )
+    return f"{facts}." if t.resolved >= 2 else f"No register of these runs resolved two items; here: {facts}."
+
+
+def _rank_3(t: Trace) -> tuple | None:
+    if not t.items:
+        return None
+    level = 2 if t.retirements else 1 if t.count("guards") or t.premature else 0
+    return (level, t.musique, t.right, t.gold.hops)
+
+
+def _why_3(t: Trace) -> str:
+    if t.retirements:
+        return "Retired: " + ", ".join(f"{e.data['id']} in loop {e.step}" for e in t.retirements) + "."
+    plain = "No item was retired in any of these runs, so the paper's effect is not to be seen."
+    notes = [n for e in t.record.events if e.kind == "guards" for n in e.data["notes"]]
+    if notes:
+        return f"{plain} Shown instead: a guard outside the model acted ({t.clean(notes[0])})."
+    if t.premature:
+        return f"{plain} Shown instead: {t.premature} item(s) resolved on passages of which none is gold."
+    return f"{plain} Nor did a guard act."
+
+
+_Rule = tuple[Callable[[Trace], "tuple | None"], Callable[[Trace], str]]
+_RULES: dict[int, _Rule] = {1: (_rank_1, _why_1), 2: (_rank_2, _why_2), 3: (_rank_3, _why_3)}
+
+
+# -- the table beside each picture
+
+
+def case_table(report: Report, number: int) -> pd.DataFrame:
+    """Rows: loops (0 is the seed retrieval), then the answer. Columns: what A-RAG and ExecutionRAG did."""
+    found = case(report, number)
+    columns = ["step", report.label_run(BASELINE), report.label_run(METHOD)]
+    if found is None:
+        return pd.DataFrame([["not run", "", ""]], columns=columns)
+    trace = found.trace
+    steps = range(max(r.loops for r in (trace.record, trace.baseline) if r) + 1)
+    rows = [[f"loop {s}" if s else "seed", *(actions(trace, r, s) for r in (trace.baseline, trace.record))] for s in steps]
+    rows.append(["answer", *(verdict(trace, which) for which in (BASELINE, METHOD))])
+    return pd.DataFrame(rows, columns=columns)
+
+
+def actions(trace: Trace, record: RunRecord | None, step: int) -> str:
+    """One loop in a line: searches with the gold passages they brought, reads, changes of the register."""
+    if record is None:
+        return "not run"
+    found = [_action(trace, record, e) for e in record.events if e.step == step]
+    return "; ".join(shorten(text, TABLE_CHARACTERS) for text in found if text)
+
+
+def _action(trace: Trace, record: RunRecord, event: Event) -> str:
+    data = event.data
+    if event.kind == "retrieve":
+        first = {r.chunk_id for r in record.retrieved if r.step == event.step}
+        gold = [hop for hop, p in enumerate(trace.gold.supporting, 1) if trace.world.chunks.chunks_of(p) & first
+                & set(data["chunk_ids"])]  # fmt: skip
+        brought = f" (gold passage {', '.join(map(str, gold))})" if gold else ""
+        return f"{data['tool'].removesuffix('_search')} “{trace.query(data['query'])}”{brought}"
+    if event.kind == "read":
+        return "read " + ", ".join(trace.title(c) for c in data["new"]) if data["new"] else "read nothing new"
+    if event.kind == "register" and data["source"] == "init":
+        return "register: " + ", ".join(f"{i['id']} {i['status']}" for i in data["items"])
+    if event.kind == "transition":
+        note = _note(trace, record, event)
+        return f"{data['id']} → {data['to']}" + (f" ({note})" if note else "")
+    plain = {"update_failed": "update failed", "nudge": "nudged", "reminder": "sent back to open items",
+             "forced": "forced to answer", "tool_error": "call refused", "guards": "a guard acted"}  # fmt: skip
+    return plain.get(event.kind, "")
+
+
+def _note(trace: Trace, record: RunRecord, event: Event) -> str:
+    """What the register noted at a resolution or retirement; only in the demo world."""
+    if not trace.report.is_demo or event.data["to"] not in ("resolved", "retired"):
+        return ""
+    after = [e for e in record.events if e.kind == "register" and e.step == event.step]
+    item = next((i for e in after for i in e.data["items"] if i["id"] == event.data["id"]), None)
+    return shorten((item or {}).get("note") or event.data["reason"], QUERY_CHARACTERS)
+
+
+def verdict(trace: Trace, run: str) -> str:
+    """The answer and what both judges say of it."""
+    record, score = (trace.record, trace.score) if run == METHOD else (trace.baseline, trace.baseline_score)
+    if record is None:
+        return "not run"
+    words = {1.0: "right", 0.0: "wrong"}
+    judges = f"model judge: {words[score['llm_acc']]}, rule: {words[score['rule_acc']]}"
+    return f"{answer(trace, record, score)} [{judges}{', forced' if record.forced else ''}]"
+
+
+def answer(trace: Trace, record: RunRecord, score: dict[str, Any]) -> str:
+    """The whole answer in the demo; of a benchmark the extracted short one."""
+    if record.status == "error":
+        return "(error)"
+    return trace.clean(shorten(record.answer if trace.report.is_demo else str(score["short"]), 160)) or "(empty)"
+
+
+def shorten(text: str, limit: int) -> str:
+    """On one line, cut at a word to ``limit`` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
+
+
+def _words(text: str) -> set[str]:
+    return {w for w in re.findall(r"\w+", text.casefold()) if len(w) >= 4}
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Every run of QUOTE words; a shorter text is its own run."""
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + QUOTE]) for i in range(max(1, len(words) - QUOTE + 1))} if words else set()

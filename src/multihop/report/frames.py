@@ -1,0 +1,127 @@
+"""How a table looks: a frame of texts with a caption above and, below, what is not the paper's own setting."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from multihop.report.expected import Cell
+from multihop.report.load import PAPER_EMBEDDERS, Report
+from multihop.report.values import PERCENT, Measured, measure, score_rows
+
+NOT_PRINTED = "—"
+LEGEND = f"Brackets: 95 % bootstrap interval over questions. {NOT_PRINTED}: the paper's text does not print it."
+METRIC_LABELS = {
+    "contain": "Contain",
+    "llm_acc": "LLM-Acc",
+    "rule_acc": "rule judge",
+    "retrieved_tokens": "retrieved tokens",
+    "usd": "USD",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Shows itself in a notebook as HTML and as text; ``frame`` holds the cells as texts."""
+
+    caption: str
+    frame: pd.DataFrame
+    note: str = ""
+
+    def __repr__(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            body = self.frame.to_string() if len(self.frame) else "(no rows)"
+        return "\n".join(filter(None, (self.caption, body, self.note)))
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            body = self.frame.to_html(border=0, na_rep="")
+        note = f"<p><small>{html.escape(self.note)}</small></p>" if self.note else ""
+        return f"<p><b>{html.escape(self.caption)}</b></p>\n{body}\n{note}"
+
+
+def caption(report: Report, item: str, role: str | None = None, text: str = "") -> str:
+    """The item's name and title, its setting, judge and n; ``text`` adds what the rows are."""
+    declared = report.expected.items[item]
+    parts = [f"{item}. {declared.title}."]
+    if role:
+        setting = report.setting(role)
+        ours = report.label_setting(setting) if setting else "no such setting"
+        parts.append(f"Setting: {ours} (paper: {PAPER_EMBEDDERS[role]}).")
+    counts = [f"{report.label_dataset(d)} {report.questions(d)}" for d in report.datasets]
+    parts.append(f"Judges: {report.judge} (LLM-Acc) and a string rule. n: {', '.join(counts)}.")
+    return " ".join([*parts, text]).strip()
+
+
+def note(report: Report) -> str:
+    return f"{LEGEND} {report.note()}"
+
+
+def number(value: float | None, metric: str) -> str:
+    """A value in the metric's usual precision."""
+    if value is None:
+        return ""
+    if metric == "usd":
+        return f"{value:.4f}"
+    if metric in PERCENT or metric.endswith(("_share", "_delta", "_saving", "_match")):
+        return f"{value:.1f}"
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def ours(measured: Measured, metric: str) -> str:
+    """``50.0 [0.0, 100.0]``, or why there is no number."""
+    if not measured.ran:
+        return f"not run: {measured.missing}"
+    if measured.value is None:
+        return measured.remark
+    text = number(measured.value, metric)
+    if measured.low is None:
+        return text
+    return f"{text} [{number(measured.low, metric)}, {number(measured.high, metric)}]"
+
+
+def paper(report: Report, cell: Cell) -> str:
+    printed = report.expected.lookup(*cell.key)
+    return printed.text if printed else NOT_PRINTED
+
+
+def answered(report: Report, cell: Cell) -> str:
+    """n_ok / n of the cell's group; with seeds, n_ok is their mean."""
+    rows = score_rows(report, cell)
+    seeds = len({r["seed"] for r in rows}) or 1
+    ok = sum(r["status"] != "error" for r in rows) / seeds
+    return f"{ok:g} / {len({r['qid'] for r in rows})}"
+
+
+def compared(report: Report, cell: Cell, metrics: list[str], **options: Any) -> dict[tuple[str, str], str]:
+    """One row of a table: for each metric ours and the paper's; a cell that did not run says so once.
+
+    Options go to ``measure``.
+    """
+    measured = {m: measure(report, cell._replace(metric=m), **options) for m in metrics}
+    first = measured[metrics[0]]
+    row: dict[tuple[str, str], str] = {("n_ok / n", ""): answered(report, cell) if first.ran else ""}
+    for metric, value in measured.items():
+        label = METRIC_LABELS.get(metric, metric.replace("_", " "))
+        repeated = not value.ran and value.missing == first.missing and metric != metrics[0]
+        row[label, "ours [95 %]"] = "" if repeated else ours(value, metric)
+        if metric != "rule_acc":
+            row[label, "paper"] = paper(report, cell._replace(metric=metric))
+    return row
+
+
+def frame(rows: dict[tuple[str, ...], dict[Any, str]], names: list[str]) -> pd.DataFrame:
+    """Rows by index key; ``names`` are the index levels'."""
+    table = pd.DataFrame(list(rows.values()))
+    if len(table) and isinstance(table.columns[0], tuple):
+        table.columns = pd.MultiIndex.from_tuples(table.columns)
+    keys = [k if isinstance(k, tuple) else (k,) for k in rows]
+    table.index = pd.MultiIndex.from_tuples(keys, names=names) if len(names) > 1 else pd.Index(
+        [k[0] for k in keys], name=names[0]
+    )  # fmt: skip
+    return table.fillna("")

@@ -1,0 +1,243 @@
+"""The paper's Tables 1 to 11 with our numbers, the paper's printed ones beside them; and what ran on what data.
+
+Tables 12 to 15 are in failure_tables.py. Every function takes a Report and returns a Table ready to display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from multihop.evaluation import aggregate
+from multihop.pricing import Prices
+from multihop.report.expected import Cell, SetupFact
+from multihop.report.failure_tables import failure_overview, table_12, table_13, table_14, table_15
+from multihop.report.frames import Table, caption, compared, frame, note, number
+from multihop.report.load import PAPER_READER, ROLES, Report
+from multihop.report.values import score_rows
+from multihop.types import Usage
+
+__all__ = [
+    "data_cards", "failure_overview", "main_results", "metrics_overview", "per_category", "settings_and_runs",
+    "setup", "table_1", "table_2", "table_3", "table_4", "table_5", "table_6", "table_7", "table_8", "table_9",
+    "table_10", "table_11", "table_12", "table_13", "table_14", "table_15",
+]  # fmt: skip
+ANSWER = ["contain", "llm_acc", "rule_acc"]
+
+
+def _label(report: Report, system: str) -> str:
+    return report.expected.systems[system].label
+
+
+def _rows_of(report: Report, item: str) -> list[Cell]:
+    """One cell per row of the item's grid (its metric is of no account), without the differences."""
+    seen = {}
+    for cell in report.expected.cells(item):
+        if not report.expected.systems[cell.system].minus:
+            seen.setdefault((cell.dataset, cell.system, cell.role, cell.group), cell)
+    return list(seen.values())
+
+
+# -- Tables 1 to 8
+
+
+def main_results(report: Report, role: str = "main", text: str = "") -> Table:
+    """The rows of Table 1 under either embedder (the paper has it under the first)."""
+    rows = {
+        (report.label_dataset(c.dataset), _label(report, c.system)): compared(report, c._replace(role=role), ANSWER)
+        for c in _rows_of(report, "Table 1")
+    }
+    return Table(caption(report, "Table 1", role, text), frame(rows, ["dataset", "system"]), note(report))
+
+
+def table_1(report: Report) -> Table:
+    return main_results(report)
+
+
+def table_2(report: Report) -> Table:
+    """The ablation, under both embedders (the paper has it under the first)."""
+    cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 2")]
+    rows = {(_setting(report, c.role), _label(report, c.system)): compared(report, c, ANSWER) for c in cells}
+    return Table(caption(report, "Table 2"), frame(rows, ["embedder", "system"]), note(report))
+
+
+def per_category(report: Report, dataset: str, role: str) -> Table:
+    """Tables 3 to 8: ExecutionRAG by hop count or type, A-RAG under it, and both over all questions."""
+    item = _CATEGORY_ITEMS[dataset, role]
+    groups = [*dict.fromkeys(c.group for c in report.expected.cells(item)), "all"]
+    cells = [Cell(item, dataset, s, role, "contain", g) for s in ("executionrag", "arag") for g in groups]
+    rows = {(_label(report, c.system), c.group): compared(report, c, ANSWER) for c in cells}
+    text = f"Dataset: {report.label_dataset(dataset)}; the paper has ExecutionRAG's rows."
+    return Table(caption(report, item, role, text), frame(rows, ["system", "questions"]), note(report))
+
+
+_CATEGORY_ITEMS = {
+    ("musique", "main"): "Table 3",
+    ("hotpotqa", "main"): "Table 4",
+    ("2wikimultihopqa", "main"): "Table 5",
+    ("musique", "second"): "Table 6",
+    ("hotpotqa", "second"): "Table 7",
+    ("2wikimultihopqa", "second"): "Table 8",
+}
+
+
+def _category_table(dataset: str, role: str) -> Callable[[Report], Table]:
+    return lambda report: per_category(report, dataset, role)
+
+
+table_3, table_4, table_5, table_6, table_7, table_8 = (_category_table(*key) for key in _CATEGORY_ITEMS)
+
+
+# -- Tables 9 to 11
+
+
+def table_9(report: Report) -> Table:
+    """Retrieved tokens and cost of the matched pair, with what else a question costs."""
+    cells = _rows_of(report, "Table 9")
+    rows = {
+        (report.label_dataset(c.dataset), _label(report, c.system)): _costs(report, c, ["retrieved_tokens", "usd"])
+        for c in cells
+    }
+    return Table(caption(report, "Table 9", "main", _cost_text(report)), frame(rows, ["dataset", "system"]), note(report))
+
+
+def table_10(report: Report) -> Table:
+    metrics = ["retrieved_tokens", "usd", "contain", "llm_acc", "rule_acc"]
+    cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 10")]
+    rows = {(_setting(report, c.role), _label(report, c.system)): _costs(report, c, metrics) for c in cells}
+    return Table(caption(report, "Table 10", text=_cost_text(report)), frame(rows, ["embedder", "system"]), note(report))
+
+
+def table_11(report: Report) -> Table:
+    rows = {
+        (report.label_dataset(c.dataset), _setting(report, c.role), _label(report, c.system)): _costs(
+            report, c, ["llm_acc", "rule_acc", "retrieved_tokens", "usd"]
+        )
+        for c in _rows_of(report, "Table 11")
+    }
+    names = ["dataset", "embedder", "system"]
+    return Table(caption(report, "Table 11", text=_cost_text(report)), frame(rows, names), note(report))
+
+
+def _costs(report: Report, cell: Cell, metrics: list[str]) -> dict[Any, str]:
+    """Ours and the paper's, then means per question that the paper does not have."""
+    row = compared(report, cell, metrics)
+    rows = score_rows(report, cell)
+    for column in ("seed_tokens", "total_tokens", "llm_calls", "retrieval_calls", "loops"):
+        label = {"seed_tokens": "of these: seed", "total_tokens": "model tokens"}.get(column, column.replace("_", " "))
+        row[label, ""] = number(aggregate.mean(rows, column), column)
+    row[f"USD at {PAPER_READER}'s price", ""] = number(_usd(report, rows), "usd")
+    return row
+
+
+def _usd(report: Report, rows: list[Any]) -> float | None:
+    """What these tokens would cost per question at the paper's reader; None without a price list."""
+    path = Path(report.root) / "prices.yaml"
+    if not rows or not path.is_file():
+        return None
+    prices = Prices.load(path)
+    usages = [Usage(prompt_tokens=r["prompt_tokens"], completion_tokens=r["completion_tokens"]) for r in rows]
+    return sum(prices.usd(u, PAPER_READER) for u in usages) / len(rows)
+
+
+def _cost_text(report: Report) -> str:
+    return (
+        "Retrieved tokens: A-RAG's counter, seed included. USD: logical, without the provider's cache discount; "
+        "a local reader costs no money, so the last column prices its tokens."
+    )
+
+
+def _setting(report: Report, role: str) -> str:
+    setting = report.setting(role)
+    return report.label_setting(setting) if setting else f"no {role} setting"
+
+
+# -- what ran, on what
+
+
+def settings_and_runs(report: Report) -> Table:
+    """Every run with its method, its own params, and how many of its cells have scores."""
+    rows = {}
+    for name, run in report.params.runs.items():
+        cells = list(report.params.cells(name))
+        done = sum(report.has(dataset, setting, name) for dataset, setting in cells)
+        options = ", ".join(f"{k}: {v}" for k, v in run.options.items())
+        rows[name,] = {"label": report.label_run(name), "method": run.method, "options": options,
+                       "cells scored": f"{done} of {len(cells)}"}  # fmt: skip
+    settings = [
+        f"{name} = {report.reader(name)} + {s.embedder} + {s.corpus} ({report.label_setting(name)})"
+        for name, s in report.params.settings.items()
+    ]
+    text = f"Runs of profile {report.params.profile}. Settings: {'; '.join(settings)}. Judge: {report.judge}."
+    return Table(text, frame(rows, ["run"]), report.note())
+
+
+def setup(report: Report) -> Table:
+    """How the paper says it ran, and what params.yaml says of ours."""
+    rows = {
+        (f.fact,): {"paper": f"{f.value:g}", "unit": f.unit, "ours": _param(report, f), "where in the paper": f.place}
+        for f in report.expected.setup
+    }
+    text = "The paper's setup beside ours. Ours is read from params.yaml; where it sets nothing, the method's default holds."
+    return Table(text, frame(rows, ["fact"]))
+
+
+def _param(report: Report, fact: SetupFact) -> str:
+    """The values at a dotted path of params, ``*`` for any key."""
+    if fact.param is None:
+        return "see the data cards" if "fingerprint" in fact.fact else "see the settings"
+    nodes: list[Any] = [report.params.model_dump(mode="json")]
+    for part in fact.param.split("."):
+        nodes = [v for n in nodes for k, v in n.items() if part in ("*", k)]
+    shown = dict.fromkeys("all" if v is None else f"{v:g}" if isinstance(v, int | float) else str(v) for v in nodes)
+    return " / ".join(shown) or "the method's default"
+
+
+def data_cards(report: Report) -> Table:
+    """Counts, lengths, gold mapping and hashes of each dataset."""
+    rows = {(report.label_dataset(name),): _card(card) for name, card in report.cards.items()}
+    text = (
+        "Data cards. Fingerprint: share of gold paragraphs whose first 40 characters are found in a chunk, literally, "
+        "normalised, and normalised with fallbacks; exact: by the offsets that the corpus variants keep."
+    )
+    return Table(text, frame(rows, ["dataset"]).T if rows else frame({}, ["dataset"]), report.note())
+
+
+def _card(card: dict[str, Any]) -> dict[str, str]:
+    dev, corpus = card["evaluation"], card["corpus"]
+    row = {
+        "questions": f"{dev['questions']:,} ({dev['selection']})",
+        "by type": ", ".join(f"{k}: {v:,}" for k, v in dev["by_type"].items()),
+        "by hops": ", ".join(f"{k}: {v:,}" for k, v in dev["by_hops"].items()),
+        "passages": f"{corpus['passages']:,}, {corpus['titles_shared_by_several_passages']:,} titles shared by several",
+        "tokens per passage": f"{corpus['tokens']['mean']} (longest {corpus['tokens']['max']:,})",
+        "gold passages": f"{dev['gold_passages']:,}; questions with labelled ones {dev['gold_exact']:,}",
+    }
+    for variant, groups in card["gold_mapping"].items():
+        for group, mapping in groups.items():
+            prints = " / ".join(f"{100 * v['found']:.1f}" for v in mapping["fingerprint"].values())
+            row[f"gold mapped in {variant}, {group} (%)"] = f"exact {100 * mapping['exact']:.1f}; fingerprint {prints}"
+    return row | {"ids sha256": card["ids_sha256"][:16], "corpus sha256": card["corpus_hash"][:16]}
+
+
+def metrics_overview(report: Report) -> Table:
+    """results/metrics.json as one table: every cell that is scored."""
+    columns = ["em", "f1", "contain", "contain_word", "llm_acc", "rule_acc", "support_recall", "forced",
+               "retrieved_tokens", "total_tokens", "llm_calls", "retrieval_calls", "loops", "usd"]  # fmt: skip
+    rows = {}
+    for dataset, settings in report.metrics.items():
+        for setting, runs in settings.items():
+            for run in [r for r in report.runs if r in runs]:
+                m = runs[run]
+                values = {c: _metric(m.get(c), c) for c in columns}
+                key = (report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
+                rows[key] = {"n_ok / n": f"{m['n_ok']:g} / {m['n']}", **values}
+    text = f"Every scored cell. Shares in percent; LLM-Acc by {report.judge}; rule_acc: gold or alias in the short answer."
+    return Table(text, frame(rows, ["dataset", "setting", "run"]), report.note())
+
+
+def _metric(value: float | None, column: str) -> str:
+    from multihop.report.values import PERCENT
+
+    return number(100 * value if column in PERCENT and value is not None else value, column)
