@@ -111,6 +111,21 @@ def score() -> None:
 
 
 @app.command()
+def retrieval() -> None:
+    """Stage: recall@2/5/10 of every index, the question itself as query, over all prepared questions."""
+    from multihop import stages
+
+    async def work(session: Session) -> dict[str, Any]:
+        return stages.retrieval(session)
+
+    for dataset, settings in _run(work).items():
+        for setting, tools in settings.items():
+            for tool, groups in tools.items():
+                values = "  ".join(f"@{k} {groups['all'][f'recall@{k}']['mean']:.3f}" for k in (2, 5, 10))
+                print(f"{dataset:<17}{setting:<12}{tool:<17}n = {groups['all']['n']:<6}{values}")
+
+
+@app.command()
 def coverage() -> None:
     """Stage: which cell of which table and figure ran, and what is missing."""
     from multihop import jsonl

@@ -147,6 +147,8 @@ class RunConfig(BaseModel):
     datasets: list[Dataset] | None = None
     settings: list[str] | None = None
     seeds: list[int] | None = None
+    questions: Positive | None = None
+    """Only the first so many question ids of each dataset (sorted); null: all."""
 
     @property
     def options(self) -> dict[str, Any]:

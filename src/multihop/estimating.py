@@ -109,7 +109,9 @@ def lines(params: Params, root: Path) -> list[Line]:
 def report(params: Params, root: Path) -> str:
     """The table that `multihop estimate` prints."""
     rows = lines(params, root)
-    head = f"{'run':<28}{'cells':>6}{'answers':>9}{'calls':>10}{'prompt tok':>13}{'output tok':>12}{'USD':>9}{'hours':>8}"
+    head = (
+        f"{'run':<28}{'cells':>6}{'answers':>9}{'calls':>10}{'prompt tok':>13}{'output tok':>12}{'USD':>9}{'hours':>8}"
+    )
     body = [
         f"{r.run:<28}{r.cells:>6}{r.questions:>9}{r.calls:>10.0f}{r.prompt:>13.0f}{r.completion:>12.0f}"
         f"{r.usd:>9.2f}{r.hours:>8.1f}"

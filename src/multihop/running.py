@@ -104,6 +104,21 @@ class Cell:
         )
 
 
+def open_index(session: Session, dataset: str, setting: str) -> Retriever:
+    """The retriever of a (dataset, setting). Raises DataError where its index is missing or of another corpus."""
+    chosen = session.params.settings[setting]
+    return open_retriever(
+        session.prepared(dataset),
+        session.index(dataset, setting),
+        chosen.corpus,
+        session.params.embedders[chosen.embedder].overrides(),
+        session.store,
+        session.retrieval_params(),
+        allow=session.may_ask,
+        hub=session.params.source == "hub",
+    )
+
+
 def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
     """Raises MultihopError where params, data or index do not allow it."""
     params = session.params
@@ -112,16 +127,7 @@ def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
     method = registry.create(run_config, f"params.yaml: runs.{run}")
     prompts = load_prompts(session.root, run_config.method)
     prepared = session.prepared(dataset)
-    retriever = open_retriever(
-        prepared,
-        session.index(dataset, setting),
-        chosen.corpus,
-        params.embedders[chosen.embedder].overrides(),
-        session.store,
-        session.retrieval_params(),
-        allow=session.may_ask,
-        hub=params.source == "hub",
-    )
+    retriever = open_index(session, dataset, setting)
     identity = {
         "method": run_config.method,
         "options": method.params.model_dump(mode="json"),
@@ -145,15 +151,12 @@ def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
     )
 
 
-async def run(session: Session, name: str, limit: int | None = None) -> dict[str, Any]:
-    """Answer all questions of a run's cells and write their records; returns counts by status.
-
-    ``limit``: only the first questions of each dataset (recording in slices); nothing is written then.
-    """
+async def run(session: Session, name: str) -> dict[str, int]:
+    """Answer all questions of a run's cells and write their records; returns counts by status."""
     counts: dict[str, int] = {}
     for dataset, setting in session.params.cells(name):
         cell = open_cell(session, name, dataset, setting)
-        questions = splits.questions(session.prepared(dataset))[:limit]
+        questions = splits.questions(session.prepared(dataset))[: session.params.run(name).questions]
         jobs = [(q, seed) for q in questions for seed in session.params.seeds_of(name)]
         workers = session.workers(session.params.settings[setting].reader)
         try:
@@ -162,9 +165,8 @@ async def run(session: Session, name: str, limit: int | None = None) -> dict[str
             session.side_log(f"run-{name}-{dataset}-{setting}")
         for record in records:
             counts[record.status] = counts.get(record.status, 0) + 1
-        if limit is None:
-            records.sort(key=lambda r: (r.qid, r.seed))
-            jsonl.write(session.records(name, dataset, setting), (r.to_json() for r in records))
+        records.sort(key=lambda r: (r.qid, r.seed))
+        jsonl.write(session.records(name, dataset, setting), (r.to_json() for r in records))
     _refuse_many_errors(session, name, counts)
     return counts
 

@@ -14,7 +14,7 @@ from multihop.data import splits
 from multihop.data.download import fetch
 from multihop.data.prepare import prepare as prepare_data
 from multihop.errors import ConfigError, DataError
-from multihop.evaluation import aggregate, judge, score
+from multihop.evaluation import aggregate, judge, recall, score
 from multihop.evaluation.support import ChunkMap
 from multihop.llm.client import ContextOverflow, Refused
 from multihop.retrieval.index import build_index
@@ -89,6 +89,30 @@ def index(session: Session, dataset: str) -> list[dict[str, Any]]:
     return list(built.values())
 
 
+def retrieval(session: Session) -> dict[str, Any]:
+    """recall@2/5/10 of the question itself as query, over all prepared questions; writes results/retrieval.json."""
+    out: dict[str, Any] = {}
+    for dataset in session.params.datasets:
+        prepared = session.prepared(dataset)
+        questions, gold = splits.questions(prepared), splits.gold(prepared)
+        for setting in session.params.settings:
+            retriever = running.open_index(session, dataset, setting)
+            searches = {
+                "dense": retriever.dense,
+                "semantic_search": retriever.semantic_search,
+                "bm25": retriever.bm25,
+            }
+            for tool, search in searches.items():
+                rankings = {
+                    q.id: [retriever.passages_of(hit.chunk_id) for hit in search(q.text, max(recall.DEPTHS))]
+                    for q in questions
+                }
+                table = recall.table(rankings, gold, session.params.statistics.seed)
+                out.setdefault(dataset, {}).setdefault(setting, {})[tool] = table
+    jsonl.write_json(session.root / "results/retrieval.json", out)
+    return out
+
+
 def read_records(path: Path) -> list[RunRecord]:
     """Raises DataError with the line of a row that is no run record."""
     records = []
@@ -114,7 +138,7 @@ def score_cell_of(session: Session, dataset: str, setting: str, run: str) -> sco
         dataset=dataset,
         setting=setting,
         run=run,
-        ids=tuple(q.id for q in splits.questions(prepared)),
+        ids=tuple(q.id for q in splits.questions(prepared)[: session.params.run(run).questions]),
         seeds=tuple(session.params.seeds_of(run)),
         gold={g.id: g for g in splits.gold(prepared)},
         chunks=ChunkMap(splits.chunks(prepared, chosen.corpus)),

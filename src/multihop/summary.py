@@ -20,12 +20,16 @@ def summary(root: Path) -> str:
             for run, m in runs.items():
                 numbers = [m[k] for k in ("em", "f1", "contain", "llm_acc", "rule_acc", "support_recall")]
                 widths = (6, 6, 9, 6, 6, 8)
-                shown = "".join(f"{'-' if v is None else f'{v:.2f}':>{w}}" for v, w in zip(numbers, widths, strict=True))
+                shown = "".join(
+                    f"{'-' if v is None else f'{v:.2f}':>{w}}" for v, w in zip(numbers, widths, strict=True)
+                )
                 answered = f"{m['n_ok']}/{m['n']}"
                 lines.append(f"{dataset:<17}{setting:<10}{run:<28}{answered:>7}{shown}")
     if params.source == "demo":
         lines.append(
             "A generated world, a 1.5B reader, few questions: this shows that the pipeline works, not what the paper claims."
         )
-    lines.append(f"Read: {root / 'results/notebooks'}/*.html, {root / 'figures'}/*.png, {root / 'results/coverage.json'}")
+    lines.append(
+        f"Read: {root / 'results/notebooks'}/*.html, {root / 'figures'}/*.png, {root / 'results/coverage.json'}"
+    )
     return "\n".join(lines)
