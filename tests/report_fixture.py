@@ -93,6 +93,9 @@ def build(root: Path, *, seed: int = 0, price: float = 0.0, **patch: Any) -> Pat
             jsonl.write(root / "results/failures" / place, wrong)
             metrics[dataset, setting, run] = aggregate.metrics(rows, params.readers[params.judge.reader].model)
     jsonl.write_json(root / "results/metrics.json", aggregate.nest(metrics))
+    recall = {f"recall@{k}": {"mean": 0.5, "low": 0.25, "high": 0.75} for k in (10, 2, 5)}
+    tools = {"dense": {"all": {"n": 4, **recall}}}
+    jsonl.write_json(root / "results/retrieval.json", {d: dict.fromkeys(params.settings, tools) for d in TYPES})
     return root
 
 
@@ -180,13 +183,14 @@ def _record(rng, params, run, dataset, setting, gold: Gold, passages, seed: int)
         retrieved=tuple(retrieved),
         read=tuple(found[:2]) if agent else tuple(found),
         events=tuple(events),
-        usage={"reader": Usage(loops + 1, 400 * loops, 60 * loops)} | ({"register": Usage(loops, 250 * loops, 80 * loops)} if register else {}),
+        usage={"reader": Usage(loops + 1, 400 * loops, 60 * loops)}
+        | ({"register": Usage(loops, 250 * loops, 80 * loops)} if register else {}),
         retrieved_tokens=tokens,
         seed_tokens=tokens // 4 if register else 0,
         retrieval_calls=loops if found else 0,
         loops=loops,
         forced=forced,
-    )  # fmt: skip
+    )
 
 
 def _events(rng, found: list[str], loops: int, gold: Gold, register: bool, forced: bool):

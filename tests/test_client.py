@@ -148,6 +148,13 @@ def test_the_embedded_model_where_it_is_not_installed_names_both_ways_on(home):
     assert "\n" not in str(error.value)
 
 
+def test_a_proxy_in_the_environment_does_not_stand_before_loopback(home, serve, monkeypatch):
+    serve()
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert ask(make_client(home))[0].text == "hi there"
+
+
 # -- retries
 
 

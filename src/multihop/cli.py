@@ -17,7 +17,7 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from multihop import config
-from multihop.errors import MultihopError
+from multihop.errors import ConfigError, MultihopError
 from multihop.session import Session, opened
 
 app = typer.Typer(
@@ -28,9 +28,15 @@ T = TypeVar("T")
 
 def _load() -> config.Params:
     from multihop.methods import registry
+    from multihop.retrieval import specs
 
     params = config.load()
     registry.check(params)
+    for name, embedder in params.embedders.items():
+        try:
+            specs.resolve(embedder.overrides())
+        except MultihopError as e:
+            raise ConfigError(f"params.yaml: embedders.{name}: {e}") from e
     return params
 
 
@@ -161,7 +167,7 @@ def summary() -> None:
 
 @app.command()
 def estimate() -> None:
-    """Calls, tokens, USD and hours of params.yaml, before anything is paid: from the recorded runs' tokens per question."""
+    """Calls, tokens, USD and hours of params.yaml, from the demo's measured tokens, before anything is paid."""
     from multihop import estimating
 
     print(estimating.report(_load(), Path(".")))

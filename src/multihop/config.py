@@ -126,7 +126,7 @@ class Retrieval(Strict):
 
 class Judge(Strict):
     reader: str
-    """The judge's own model, never the run's by accident (facts.md §1.4)."""
+    """The judge's own model, never the run's by accident."""
     extract_reader: str | None = None
     """Who shortens free answers for EM/F1; null: the judge's reader."""
 
@@ -191,9 +191,19 @@ class Params(Strict):
         for name, run in self.runs.items():
             for setting in run.settings or ():
                 _known(f"runs.{name}.settings", setting, self.settings)
+            for dataset in run.datasets or ():
+                _known(f"runs.{name}.datasets", dataset, self.datasets)
+            for key, chosen in (("datasets", run.datasets), ("settings", run.settings), ("seeds", run.seeds)):
+                if chosen is not None and not chosen:
+                    raise ValueError(f"runs.{name}.{key}: at least one is needed; leave the key out for all")
+                if chosen is not None and len(set(chosen)) != len(chosen):
+                    raise ValueError(f"runs.{name}.{key}: an entry is listed twice")
             if not name.replace("_", "").replace("-", "").isalnum():
                 raise ValueError(f"runs.{name}: a run's name has letters, digits, - and _ only")
-        for key, values in (("datasets", self.datasets), ("seeds", self.seeds), ("settings", self.settings)):
+        if 2 * self.retrieval.chunk_overlap >= self.retrieval.chunk_tokens:
+            raise ValueError("retrieval.chunk_overlap: must be less than half of chunk_tokens")
+        blocks = {"datasets": self.datasets, "seeds": self.seeds, "settings": self.settings, "runs": self.runs}
+        for key, values in blocks.items():
             if not values:
                 raise ValueError(f"{key}: at least one is needed")
             if len(set(values)) != len(values):
@@ -317,7 +327,7 @@ class Environment:
                 value = kind(env[name])
             except ValueError:
                 raise ConfigError(f"{name}={env[name]!r}: expected a number") from None
-            if value <= 0:
+            if not value > 0:  # nan too
                 raise ConfigError(f"{name}={env[name]!r}: expected a number above 0")
             return value
 

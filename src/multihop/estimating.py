@@ -118,13 +118,14 @@ def report(params: Params, root: Path) -> str:
         for r in rows
     ]
     total = (
-        f"{'total':<28}{sum(r.cells for r in rows):>6}{sum(r.questions for r in rows):>9}{sum(r.calls for r in rows):>10.0f}"
+        f"{'total':<28}{sum(r.cells for r in rows):>6}{sum(r.questions for r in rows):>9}"
+        f"{sum(r.calls for r in rows):>10.0f}"
         f"{sum(r.prompt for r in rows):>13.0f}{sum(r.completion for r in rows):>12.0f}"
         f"{sum(r.usd for r in rows):>9.2f}{sum(r.hours for r in rows):>8.1f}"
     )
     note = (
-        "Everything asked anew: stored and recorded answers cost nothing. From the demo's measured tokens per question,\n"
-        "scaled by passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s for the embedded\n"
-        "model without its prefix cache. An agent that uses all of a larger loop limit costs several times more."
+        "As if everything were asked anew: stored and recorded answers cost nothing. From the demo's measured tokens\n"
+        "per question, scaled by passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s\n"
+        "for the embedded model without its prefix cache. An agent that uses a larger loop limit costs more."
     )
     return "\n".join([head, *body, total, note])

@@ -41,7 +41,7 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
 
 
 async def verify(session: Session, requests: int, seed: int) -> None:
-    """Re-ask some recorded requests live and compare. Raises DataError without a recording, ReplayMiss without a model."""
+    """Re-ask some recorded requests and compare. Raises DataError without a recording, ReplayMiss without a model."""
     paths = sorted((session.root / session.env.recordings).glob("*.jsonl.zst"))
     rows = [row for path in paths for row in read_recording(path) if row["kind"] == "response"]
     if not rows:

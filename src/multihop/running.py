@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from multihop import config, jsonl
 from multihop.data import splits
@@ -132,7 +131,9 @@ def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
         "method": run_config.method,
         "options": method.params.model_dump(mode="json"),
         "reader": params.readers[chosen.reader].model_dump(mode="json"),
-        "endpoint": params.endpoints[params.readers[chosen.reader].endpoint].tool_calling,
+        "endpoint": params.endpoints[params.readers[chosen.reader].endpoint].model_dump(
+            include={"kind", "tool_calling", "structured"}
+        ),
         "embedder": params.embedders[chosen.embedder].overrides(),
         "corpus": chosen.corpus,
         "retrieval": session.retrieval_params(),

@@ -27,7 +27,7 @@ def summary(root: Path) -> str:
                 lines.append(f"{dataset:<17}{setting:<10}{run:<28}{answered:>7}{shown}")
     if params.source == "demo":
         lines.append(
-            "A generated world, a 1.5B reader, few questions: this shows that the pipeline works, not what the paper claims."
+            "A generated world, a 1.5B reader, few questions: it shows a working pipeline, not what the papers claim."
         )
     lines.append(
         f"Read: {root / 'results/notebooks'}/*.html, {root / 'figures'}/*.png, {root / 'results/coverage.json'}"

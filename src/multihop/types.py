@@ -34,7 +34,7 @@ class Passage:
 
     @property
     def full(self) -> str:
-        """Title, newline, text: the string that is indexed and shown (facts.md §1.1)."""
+        """Title, newline, text: the string that is indexed and shown."""
         return f"{self.title}\n{self.text}"
 
 
@@ -187,7 +187,7 @@ class RunRecord:
     usage: dict[str, Usage] = field(default_factory=dict)
     """Per role: reader, register (the JSON calls of the register), ..."""
     retrieved_tokens: int = 0
-    """A-RAG's counter (facts.md §1.5), o200k tokens: matched sentences + newly read text (+ seed)."""
+    """A-RAG's counter, o200k tokens: matched sentences + newly read text (+ seed)."""
     seed_tokens: int = 0
     """The part of retrieved_tokens that the seed retrieval brought."""
     retrieval_calls: int = 0

@@ -144,7 +144,7 @@ def _failure(record: RunRecord, score: Row, gold: Gold, chunks: ChunkMap) -> dic
 
 
 def check_totals(failures: Iterable[Row], scores: Sequence[Row]) -> None:
-    """Raises DataError unless each judge's categories sum to its wrong answers (facts.md §6.18)."""
+    """Raises DataError unless each judge's categories sum to its wrong answers."""
     counted = Counter(f["judge"] for f in failures if f["category"] in CATEGORIES)
     for judge, column in JUDGES.items():
         wrong = sum(s[column] == 0 for s in scores)

@@ -18,7 +18,7 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise_answer(text: str) -> str:
-    """The benchmarks' own rule (facts.md §1.3): lower case, no ASCII punctuation, no articles, one space."""
+    """The benchmarks' own rule: lower case, no ASCII punctuation, no articles, one space."""
     kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
     return " ".join(ARTICLES.sub(" ", kept).split())
 

@@ -12,7 +12,7 @@ DEPTHS = (2, 5, 10)
 
 
 def recall_at(ranked: Sequence[Iterable[str]], gold: Iterable[str], k: int) -> float:
-    """``ranked``: the passage ids of each retrieved unit, best first. A fraction, not a hit (facts.md §1.3).
+    """``ranked``: the passage ids of each retrieved unit, best first. A fraction, not a hit.
 
     Raises ValueError for a question without gold passages.
     """

@@ -114,7 +114,7 @@ def short_answer(record: RunRecord) -> str:
 
 def message(record: RunRecord) -> str:
     """What Contain and the model judge read: the whole message of a free answer; what follows the marker of a
-    short one, so that a reader's rationale is not taken for its answer (facts.md §2.2)."""
+    short one, so that a reader's rationale is not taken for its answer."""
     return record.answer if record.mode == "free" else short_answer(record)
 
 

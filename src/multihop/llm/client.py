@@ -12,6 +12,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from multihop.config import Endpoint, Environment, Reader
 from multihop.errors import EndpointError, MultihopError, ReplayMiss
@@ -76,12 +77,14 @@ class Endpoints:
 
             url, api_key = self._address(reader, endpoint)
             hooks = {"response": [_no_retry_without_quota]}
+            # A proxy in the environment is for the network: it does not know this machine's servers.
+            local = urlsplit(url or "").hostname in ("127.0.0.1", "localhost", "::1")
             self._clients[key] = openai.AsyncOpenAI(
                 base_url=url,
                 api_key=api_key,
                 max_retries=RETRIES,
                 timeout=TIMEOUT_S,
-                http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks),
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks, trust_env=not local),
             )
         return self._clients[key]
 

@@ -63,10 +63,14 @@ def parse(text: str, model: type[BaseModel]) -> tuple[BaseModel | None, bool, st
     """(value or None, whether the text had to be mended, the error)."""
     try:
         return model.model_validate(_encodable(json.loads(text))), False, ""
-    except (json.JSONDecodeError, RecursionError) as e:
-        error = f"not JSON: {e}"
+    except json.JSONDecodeError as e:
+        error = f"not JSON: {e.msg}"
+    except RecursionError:
+        error = "not JSON: nested too deeply"
     except ValidationError as e:
         return None, False, _brief(e)
+    except ValueError:
+        error = "not JSON: a number is too long"
     try:
         mended = json_repair.loads(text) if "{" in text else None
     except RecursionError:

@@ -2,7 +2,7 @@
 
 A loop is one assistant turn with all its tool calls. The loop ends when the model makes no tool call (its message is
 the answer), when a guide says that the evidence is complete, or when loops or tokens run out (forced answer,
-tools off). facts.md §3.14; paper 1, Algorithm 1 and App. B.
+tools off). Paper 1, Algorithm 1 and App. B.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A-RAG: the matched baseline, an agent with three search tools (facts.md §3.14).
+"""A-RAG: the matched baseline, an agent with three search tools.
 
 As its authors coded it, defects removed (docs/deviations.md): errors are never answers, chunk ids of every search are
 recorded, the system prompt is counted once, similarity scores are not shown.

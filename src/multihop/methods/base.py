@@ -163,8 +163,10 @@ class Model:
         result = await structured.complete(ask, messages, Action, self.repair_prompt)
         self.trace.used(self.role, result.usage)
         if result.value is None:
-            # Prose where an action was due is an answer, as it is with native tool calling.
-            return Turn(result.raw, (), result.usage)
+            # Prose where an action was due is an answer, as it is with native tool calling; broken JSON is none.
+            self.trace.event(self.trace.loops + 1, "format_fallback", error=result.error)
+            text = "" if result.raw.lstrip().startswith(("{", "[")) else result.raw
+            return Turn(text, (), result.usage, raw=result.raw)
         return action_turn(result.value, result.raw, result.usage)
 
 
@@ -203,7 +205,7 @@ class Tools:
 
 
 def split_answer(text: str) -> tuple[str, bool]:
-    """(short answer, marker found): what follows the last "Answer:", else the last non-empty line (facts.md §2.2)."""
+    """(short answer, marker found): what follows the last "Answer:", else the last non-empty line."""
     if markers := list(re.finditer(r"answer:", text, re.IGNORECASE)):
         tail = text[markers[-1].end() :].strip()
         return (tail.splitlines()[0].strip() if tail else ""), True

@@ -1,4 +1,4 @@
-"""CoT-RAG: "CoT-augmented retrieval", which the paper does not define (facts.md §3.3).
+"""CoT-RAG: "CoT-augmented retrieval", which the paper does not define.
 
 ``variant: reader`` (default): vanilla top-k with a reader that reasons step by step. ``variant: query``: the model
 first writes a chain of thought, which is added to the question as the search query.

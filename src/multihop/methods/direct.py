@@ -1,4 +1,4 @@
-"""Direct: the question alone, no retrieval (paper 1, Table 1; facts.md §3.1)."""
+"""Direct: the question alone, no retrieval (paper 1, Table 1)."""
 
 from __future__ import annotations
 

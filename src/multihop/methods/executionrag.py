@@ -1,7 +1,7 @@
 """ExecutionRAG: A-RAG's loop guided by a requirement register (paper 1, §3, Algorithm 1, App. A-B).
 
 The agent issues every search; the register is guidance in its context (App. G). With ``use_register``, ``dedup`` and
-``nudge_at`` off this is A-RAG to the byte. Choices that the paper leaves open: facts.md §3.15, docs/deviations.md.
+``nudge_at`` off this is A-RAG to the byte. Choices that the paper leaves open: docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class RegisterGuide(Nudge):
             self.tools.trace.event(step, "guards", notes=notes)
 
     def reminder(self, step: int) -> str | None:
-        """Once, where the agent answers while items are open. Without updates the register can't know, so it is silent."""
+        """Once, where the agent answers while items are open; silent without updates, when the register can't know."""
         open_items = self.register.open_items()
         last = step >= self.params.max_loops  # no loop is left in which to search
         if last or not open_items or not self.params.updates or self.reminded >= self.params.reminders:

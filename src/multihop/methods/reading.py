@@ -1,4 +1,4 @@
-"""Read-then-answer: the one reader call that all retrieve-then-read methods share (facts.md §2.2, *short* contract)."""
+"""Read-then-answer: the one reader call that all retrieve-then-read methods share (the *short* contract)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The requirement register: what the question still needs, with the rules that no model can break.
 
-Paper 1, eq. 1-2 (items and statuses), eq. 4 (initial state), eq. 5 (query), eq. 6 (update), eq. 7-8 (invariants: an item
-leaves only by retirement, supporting passages only grow). What the paper leaves open follows facts.md §3.15. Nothing
+Paper 1, eq. 1-2 (items and statuses), eq. 4 (initial state), eq. 5 (query), eq. 6 (update), eq. 7-8 (invariants: an
+item leaves only by retirement, supporting passages only grow). What the paper leaves open: docs/deviations.md. Nothing
 here calls a model: replies come in as parsed objects, and every guard that acts is returned as a note for the trace.
 """
 
@@ -205,8 +205,9 @@ class Register:
         elif item.status == "resolved" and status in OPEN and not reason:
             notes.append(f"{item.id}: reopened without a reason, reverted")
             status = "resolved"
+        explained = status == "retired" or (item.status == "resolved" and status in OPEN)
         self.items[item.id] = replace(
-            item, status=status, note=note, passages=passages, reason=reason if status == "retired" else item.reason
+            item, status=status, note=note, passages=passages, reason=reason if explained else item.reason
         )
 
     def _add(self, new: NewRequirement, notes: list[str]) -> None:
@@ -222,7 +223,9 @@ class Register:
         if replaced and replaced.status == "retired":
             for other in list(self.items.values()):
                 if new.replaces in other.depends_on:
-                    self._set(other.id, depends_on=tuple(item_id if d == new.replaces else d for d in other.depends_on))
+                    depends_on = tuple(item_id if d == new.replaces else d for d in other.depends_on)
+                    text = re.sub(rf"\b{re.escape(new.replaces)}\b", item_id, other.question)
+                    self._set(other.id, depends_on=depends_on, question=text)
 
     def _one_active(self) -> None:
         active = [i.id for i in self.items.values() if i.status == "active"]
@@ -248,7 +251,11 @@ class Register:
         self.stale = 0
 
     def _next(self, exclude: str = "") -> str | None:
-        pending = [i for i in self.items.values() if i.status == "pending" and i.id != exclude]
+        order = list(self.items.values())
+        if exclude:  # after the current item first, so that every item gets its turn
+            at = list(self.items).index(exclude) + 1
+            order = order[at:] + order[:at]
+        pending = [i for i in order if i.status == "pending" and i.id != exclude]
         settled = [i for i in pending if all(not self.items[d].open for d in i.depends_on if d in self.items)]
         return (settled or pending)[0].id if pending else None
 

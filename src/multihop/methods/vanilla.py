@@ -1,4 +1,4 @@
-"""Vanilla RAG: the top-k chunks of one search, one reader call (paper 1, Table 1; facts.md §3.2)."""
+"""Vanilla RAG: the top-k chunks of one search, one reader call (paper 1, Table 1)."""
 
 from __future__ import annotations
 

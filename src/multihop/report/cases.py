@@ -278,7 +278,8 @@ def case_table(report: Report, number: int) -> pd.DataFrame:
         return pd.DataFrame([["not run", "", ""]], columns=columns)
     trace = found.trace
     steps = range(max(r.loops for r in (trace.record, trace.baseline) if r) + 1)
-    rows = [[f"loop {s}" if s else "seed", *(actions(trace, r, s) for r in (trace.baseline, trace.record))] for s in steps]
+    pair = (trace.baseline, trace.record)
+    rows = [[f"loop {step}" if step else "seed", *(actions(trace, r, step) for r in pair)] for step in steps]
     rows.append(["answer", *(verdict(trace, which) for which in (BASELINE, METHOD))])
     return pd.DataFrame(rows, columns=columns)
 
@@ -325,9 +326,12 @@ def verdict(trace: Trace, run: str) -> str:
     record, score = (trace.record, trace.score) if run == METHOD else (trace.baseline, trace.baseline_score)
     if record is None:
         return "not run"
+    return f"{answer(trace, record, score)} [{judged(score)}{', forced' if record.forced else ''}]"
+
+
+def judged(score: dict[str, Any]) -> str:
     words = {1.0: "right", 0.0: "wrong"}
-    judges = f"model judge: {words[score['llm_acc']]}, rule: {words[score['rule_acc']]}"
-    return f"{answer(trace, record, score)} [{judges}{', forced' if record.forced else ''}]"
+    return f"model judge: {words[score['llm_acc']]}, rule: {words[score['rule_acc']]}"
 
 
 def answer(trace: Trace, record: RunRecord, score: dict[str, Any]) -> str:

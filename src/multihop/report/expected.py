@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from multihop.config import DATASETS, Strict, explain
 from multihop.errors import ConfigError
@@ -22,6 +22,7 @@ from multihop.errors import ConfigError
 Role = Literal["main", "second"]
 Exactness = Literal["exact", "rounded", "approximate"]
 _PREFERENCE = ("exact", "rounded", "approximate")
+_WITH_TENTHS = ("%", "% of own failures", "points", "pp")
 _ROLES = {"main": ("main",), "second": ("second",), "either": ("main", "second"), "both": ("main", "second")}
 
 
@@ -34,7 +35,7 @@ class Cell(NamedTuple):
     role: str
     metric: str
     group: str
-    """all, 2-hop, 3-hop, 4-hop, a question type, or case."""
+    """all, 2-hop, 3-hop, 4-hop, a question type, or case 1, 2, 3."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -49,7 +50,7 @@ class Block(Strict):
     systems: list[str]
     settings: list[Role]
     metrics: list[str]
-    groups: list[str] = ["all"]
+    groups: list[str] = Field(default=["all"])
 
     def cells(self, item: str) -> Iterator[Cell]:
         for key in product(self.datasets, self.systems, self.settings, self.groups, self.metrics):
@@ -97,8 +98,10 @@ class Printed(Strict):
 
     @property
     def text(self) -> str:
+        """As the paper prints it."""
         values = self.value if isinstance(self.value, list) else [self.value]
-        shown = "–".join(f"{v:,.4f}" if self.metric == "usd" else f"{v:,g}" for v in values)
+        digits = 4 if self.metric == "usd" else 1 if self.exactness == "exact" and self.unit in _WITH_TENTHS else 0
+        shown = "–".join(f"{v:,.{digits}f}" for v in values)
         about = "≈ " if self.exactness == "approximate" else ""
         return about + shown + (" (embedder not named)" if self.setting == "either" else "")
 

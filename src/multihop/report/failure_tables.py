@@ -6,6 +6,7 @@ the answers that a budget forced.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from multihop.analysis import failures
@@ -19,6 +20,8 @@ JUDGES = {"llm": "model judge", "rule": "rule judge"}
 RULES = {False: "App. E", True: "symmetric"}
 PAIR = ("arag", "executionrag")
 LABELS = {c: c.replace("_", " ") for c in failures.CATEGORIES}
+NO_FAILURE = "no failure"
+PRINTED = "paper: missing %"
 EXPLANATION = (
     "Shares are of a system's own failures. Reasoning error 3a: all gold passages retrieved; 3b (ExecutionRAG only): "
     "register closed while one was missing; symmetric: 3b off. Wrong and missing: a gold passage never retrieved, "
@@ -58,7 +61,7 @@ def _causes(report: Report, item: str, role: str) -> Table:
                         rows[(*key[:3], f"{label} (paper)")] = _paper_line(report, cell)
     text = f"Counts, and in percent of the failures. {EXPLANATION}"
     index = ["judge", "rule", "answers", "system"]
-    return Table(caption(report, item, role, text), frame(rows, index), note(report))
+    return Table(caption(report, item, role, text, ["musique"]), frame(rows, index), note(report))
 
 
 def _line(report: Report, cell: Cell, judge: str, *, symmetric: bool, forced: bool) -> dict[str, str]:
@@ -72,9 +75,10 @@ def _line(report: Report, cell: Cell, judge: str, *, symmetric: bool, forced: bo
     seeds = _seeds(report, cell)
     line = {"failures": f"{ours(total, 'total_failures')} of {total.n}"}
     for category in CATEGORIES:
-        share = measure(report, cell._replace(metric=f"{category}_share"), **options)
+        metric = f"{category}_share"
+        share = measure(report, cell._replace(metric=metric), **options)
         count = number(counts["counts"][category] / seeds, "count")
-        line[LABELS[category]] = f"{count}: {ours(share, 'share_share')} %" if share.value is not None else count
+        line[LABELS[category]] = f"{count}: {ours(share, metric)} %" if share.value is not None else count
     for category in failures.CATEGORIES[len(CATEGORIES) :]:
         line[LABELS[category]] = number(counts["counts"][category] / seeds, "count")
     line["3a"] = number(counts["reasoning_3a"] / seeds, "count")
@@ -84,9 +88,10 @@ def _line(report: Report, cell: Cell, judge: str, *, symmetric: bool, forced: bo
 
 def _extras(counts: dict[str, Any], seeds: int) -> dict[str, str]:
     share = counts["forced_share"]
+    premature = f"{counts['premature_resolutions']} ({counts['with_premature_resolution']})"
     return {
         "wrong and missing": number(counts["wrong_and_missing"] / seeds, "count"),
-        "premature resolutions (in questions)": f"{counts['premature_resolutions']} ({counts['with_premature_resolution']})",
+        "premature resolutions (in questions)": premature,
         "forced share": "" if share is None else f"{100 * share:.1f} %",
     }
 
@@ -115,14 +120,16 @@ def _by_hops(report: Report, item: str, role: str, forced: bool) -> Table:
                     rows[JUDGES[judge], RULES[symmetric], report.expected.systems[system].label, group] = line
     text = "All answers." if forced else "Without the answers that a budget forced."
     index = ["judge", "rule", "system", "hops"]
-    return Table(caption(report, item, role, f"{text} {EXPLANATION}"), frame(rows, index), note(report))
+    return Table(caption(report, item, role, f"{text} {EXPLANATION}", ["musique"]), frame(rows, index), note(report))
 
 
 def _hop_line(report: Report, cell: Cell, options: dict[str, Any]) -> dict[str, str]:
+    # The paper's shares are those of its own rule and judge, over all answers.
+    as_paper = options == {"judge": "llm", "symmetric": False, "forced": True}
     if report.expected.systems[cell.system].minus:
         cell = cell._replace(metric="missing_evidence_share_delta")
         delta = measure(report, cell, **options)
-        return {"missing evidence %": ours(delta, cell.metric), "paper: missing %": paper(report, cell)}
+        return {"missing evidence %": ours(delta, cell.metric), PRINTED: paper(report, cell) if as_paper else ""}
     total = measure(report, cell, **options)
     if not total.ran:
         return {"failures": ours(total, "total_failures")}
@@ -131,28 +138,21 @@ def _hop_line(report: Report, cell: Cell, options: dict[str, Any]) -> dict[str, 
         metric = f"{category}_share"
         share = measure(report, cell._replace(metric=metric), **options)
         line[f"{LABELS[category]} %"] = ours(share, metric) if share.value is not None else NO_FAILURE
-    line["paper: missing %"] = paper(report, cell._replace(metric="missing_evidence_share"))
+    line[PRINTED] = paper(report, cell._replace(metric="missing_evidence_share")) if as_paper else ""
     rows = [r for r in _failure_rows(report, cell) if in_group(r, cell.group)]
     counts = failures.table(rows, options["judge"], symmetric=options["symmetric"], forced=options["forced"])
     return line | _extras(counts, _seeds(report, cell))
 
 
-NO_FAILURE = "no failure"
-
-
 def failure_overview(report: Report) -> Table:
     """Every run on every dataset and setting: the causes by the paper's rule, both judges."""
     rows = {}
-    for judge in JUDGES:
-        for run in report.runs:
-            for dataset, setting in report.params.cells(run):
-                if not report.has(dataset, setting, run):
-                    continue
-                counts = failures.table(report.failure_rows(dataset, setting, run), judge)
-                key = (JUDGES[judge], report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
-                shown = {LABELS[c]: str(n) for c, n in counts["counts"].items()}
-                rows[key] = {"failures": str(counts["failures"]), **shown, **_extras(counts, 1)}
-    rows = dict(sorted(rows.items(), key=lambda row: list(JUDGES.values()).index(row[0][0])))
+    for judge, dataset, setting, run in product(JUDGES, report.datasets, report.settings, report.runs):
+        if report.has(dataset, setting, run):
+            counts = failures.table(report.failure_rows(dataset, setting, run), judge)
+            key = (JUDGES[judge], report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
+            shown = {LABELS[c]: str(n) for c, n in counts["counts"].items()}
+            rows[key] = {"failures": str(counts["failures"]), **shown, **_extras(counts, 1)}
     text = f"Causes of the wrong answers of every cell, App. E's rule, counts over questions and seeds. {EXPLANATION}"
     return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), report.note())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,10 @@ from multihop.report.load import PAPER_EMBEDDERS, Report
 from multihop.report.values import PERCENT, Measured, measure, score_rows
 
 NOT_PRINTED = "—"
-LEGEND = f"Brackets: 95 % bootstrap interval over questions. {NOT_PRINTED}: the paper's text does not print it."
+LEGEND = (
+    "Brackets: 95 % bootstrap interval over questions; it has no width where all scores are equal, as with n = 1. "
+    f"{NOT_PRINTED}: the paper's text does not print it."
+)
 METRIC_LABELS = {
     "contain": "Contain",
     "llm_acc": "LLM-Acc",
@@ -36,6 +40,10 @@ class Table:
             body = self.frame.to_string() if len(self.frame) else "(no rows)"
         return "\n".join(filter(None, (self.caption, body, self.note)))
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The text beside the HTML is short, so that rendered notebooks do not hold every number twice."""
+        return {"text/html": self._repr_html_(), "text/plain": self.caption}
+
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
             body = self.frame.to_html(border=0, na_rep="")
@@ -43,15 +51,17 @@ class Table:
         return f"<p><b>{html.escape(self.caption)}</b></p>\n{body}\n{note}"
 
 
-def caption(report: Report, item: str, role: str | None = None, text: str = "") -> str:
-    """The item's name and title, its setting, judge and n; ``text`` adds what the rows are."""
+def caption(
+    report: Report, item: str, role: str | None = None, text: str = "", datasets: Sequence[str] | None = None
+) -> str:
+    """The item's name and title, its setting, judge and n (of ``datasets``, else all); ``text`` explains the rows."""
     declared = report.expected.items[item]
     parts = [f"{item}. {declared.title}."]
     if role:
         setting = report.setting(role)
         ours = report.label_setting(setting) if setting else "no such setting"
         parts.append(f"Setting: {ours} (paper: {PAPER_EMBEDDERS[role]}).")
-    counts = [f"{report.label_dataset(d)} {report.questions(d)}" for d in report.datasets]
+    counts = [f"{report.label_dataset(d)} {report.questions(d)}" for d in datasets or report.datasets]
     parts.append(f"Judges: {report.judge} (LLM-Acc) and a string rule. n: {', '.join(counts)}.")
     return " ".join([*parts, text]).strip()
 
@@ -101,17 +111,21 @@ def answered(report: Report, cell: Cell) -> str:
 def compared(report: Report, cell: Cell, metrics: list[str], **options: Any) -> dict[tuple[str, str], str]:
     """One row of a table: for each metric ours and the paper's; a cell that did not run says so once.
 
-    Options go to ``measure``.
+    Of a difference of two systems, the metrics' differences. Options go to ``measure``.
     """
-    measured = {m: measure(report, cell._replace(metric=m), **options) for m in metrics}
+    minus = report.expected.systems[cell.system].minus
+    cells = {m: cell._replace(metric=f"{m}_delta" if minus else m) for m in metrics}
+    measured = {m: measure(report, c, **options) for m, c in cells.items()}
     first = measured[metrics[0]]
-    row: dict[tuple[str, str], str] = {("n_ok / n", ""): answered(report, cell) if first.ran else ""}
+    row: dict[tuple[str, str], str] = {
+        ("n_ok / n", ""): f"{first.n} pairs" if minus and first.ran else answered(report, cell) if first.ran else ""
+    }
     for metric, value in measured.items():
         label = METRIC_LABELS.get(metric, metric.replace("_", " "))
         repeated = not value.ran and value.missing == first.missing and metric != metrics[0]
-        row[label, "ours [95 %]"] = "" if repeated else ours(value, metric)
+        row[label, "ours [95 %]"] = "" if repeated else ours(value, cells[metric].metric)
         if metric != "rule_acc":
-            row[label, "paper"] = paper(report, cell._replace(metric=metric))
+            row[label, "paper"] = paper(report, cells[metric])
     return row
 
 

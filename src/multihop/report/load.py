@@ -47,6 +47,12 @@ class Report:
         return _json(path) if path.is_file() else {}
 
     @cached_property
+    def retrieval(self) -> dict[str, Any]:
+        """dataset -> setting -> tool -> group -> n and recall@k with its interval; empty when not measured."""
+        path = self.root / "results/retrieval.json"
+        return _json(path) if path.is_file() else {}
+
+    @cached_property
     def scores(self) -> pd.DataFrame:
         """One row per (dataset, setting, run, qid, seed); the columns of evaluation/score.py."""
         return self._frame("scores")

@@ -18,10 +18,9 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from multihop.evaluation import aggregate
-from multihop.evaluation.statistics import Interval
-from multihop.report import expected
-from multihop.report.load import Report
+from multihop.report.expected import Cell
+from multihop.report.load import PAPER_EMBEDDERS, Report
+from multihop.report.values import Measured, absent, run_of, score_rows
 
 DPI = 110
 WIDTH = 10.0
@@ -30,6 +29,13 @@ INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 METHODS = {"arag": "#E69F00", "executionrag": "#0072B2"}
 """Okabe and Ito's palette, which the common colour-vision deficiencies keep apart."""
 EMBEDDERS = ("#009E73", "#CC79A7")
+STATUSES = {
+    "pending": ("#E4E4E4", INK),
+    "active": ("#56B4E9", INK),
+    "resolved": ("#009E73", "white"),
+    "retired": ("#D55E00", "white"),
+}
+"""Status of a register item -> (fill, text colour)."""
 PAPER = {"marker": "D", "markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none", "markersize": 6}
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -126,80 +132,68 @@ def save(figure: Figure, path: Path | str) -> Path:
 # -- parts of an axes
 
 
-def empty_slot(axes: Any, x: float, width: float, top: float, text: str = "not run") -> None:
+def empty_slot(axes: Any, x: float, width: float, text: str = "not run") -> None:
     """The place of a bar that has no data."""
-    axes.bar(x, top, width, fill=False, edgecolor=MUTED, linestyle=(0, (2, 2)), linewidth=0.8)
-    axes.text(x, top * 0.5, text, rotation=90, ha="center", va="center", size=8, color=MUTED)
+    axes.bar(x, 100, width, fill=False, edgecolor=MUTED, linestyle=(0, (2, 2)), linewidth=0.8)
+    axes.text(x, 50, text, rotation=90, ha="center", va="center", size=8, color=MUTED)
 
 
-def bar(axes: Any, x: float, width: float, value: Interval | None, *, top: float, scale: float = 1, **kw: Any) -> None:
-    """A bar with its interval and its value, or an empty slot when there is no value."""
-    if value is None or value.mean is None:
-        empty_slot(axes, x, width, top)
+def bar(axes: Any, x: float, width: float, value: Measured, colour: str) -> None:
+    """A bar of 0 to 100 with its interval and its value, or an empty slot that says what is missing."""
+    if value.value is None:
+        empty_slot(axes, x, width, slot_text(value))
         return
-    mean, low, high = (scale * v for v in (value.mean, value.low, value.high))
-    axes.bar(x, mean, width, **kw)
-    if high > low:
-        axes.errorbar(x, mean, [[mean - low], [high - mean]], color=INK, capsize=2.5, linewidth=0.9)
-    axes.annotate(f"{mean:.0f}", (x, high), (0, 2), textcoords="offset points", ha="center", size=8)
+    axes.bar(x, value.value, width, color=colour)
+    top = value.value
+    if value.high > value.low:
+        whisker(axes, x, value)
+        top = value.high
+    axes.annotate(f"{value.value:.0f}", (x, top), (0, 2), textcoords="offset points", ha="center", size=8)
 
 
-def percent_axis(axes: Any, label: str = "%") -> None:
+def whisker(axes: Any, x: float, value: Measured) -> None:
+    below, above = value.value - value.low, value.high - value.value
+    axes.errorbar(x, value.value, [[max(below, 0)], [max(above, 0)]], color=INK, capsize=2.5, linewidth=0.9)
+
+
+def slot_text(value: Measured) -> str:
+    if value.missing is None:
+        return "undefined"
+    return "no question" if " question among " in value.missing else "not run"
+
+
+def percent_axis(axes: Any) -> None:
     axes.set_ylim(0, 112)
     axes.set_yticks(range(0, 101, 20))
-    axes.set_ylabel(label)
     axes.grid(axis="y")
     axes.tick_params(axis="both", length=0)
 
 
-# -- numbers
+# -- what a figure says about itself
 
 
-def interval(report: Report, rows: Sequence[dict[str, Any]], metric: str) -> Interval | None:
-    """Mean and bootstrap interval of a cell's rows by the params' statistics; None for no rows."""
-    chosen = report.params.statistics
-    if not rows:
-        return None
-    return aggregate.interval(
-        rows, metric, seed=chosen.seed, resamples=chosen.resamples, level=chosen.confidence
-    )
+def title(report: Report, item: str) -> str:
+    return f"{item}. {report.expected.items[item].title}"
 
 
-@functools.lru_cache(maxsize=4)
-def _paper(root: Path) -> expected.Expected:
-    return expected.load(root)
+def embedder(report: Report, role: str) -> str:
+    setting = report.setting(role)
+    return report.label_setting(setting) if setting else f"{PAPER_EMBEDDERS[role]} (no such setting)"
 
 
-def printed(
-    report: Report, dataset: str, role: str, system: str, metric: str, group: str = "all"
-) -> float | None:
-    """The number that the paper's text prints on these coordinates (percent, tokens), None where it prints none."""
-    value = _paper(report.root.resolve()).lookup(dataset, system, role, metric, group)
-    return value.number if value else None
+def any_ran(report: Report, cells: Iterable[Cell]) -> bool:
+    return any(absent(report, c.dataset, c.role, run_of(report, c.system)) is None for c in cells)
 
 
-def paper_loops(report: Report, table: str) -> dict[str, float]:
-    """System -> loops that the paper prints for a case's table; the coordinates alone do not tell its cases apart."""
-    values = _paper(report.root.resolve()).values
-    return {v.system: v.number for v in values if v.item == table and v.metric == "loops"}
-
-
-def questions(report: Report, cells: Iterable[tuple[str, str | None, str]]) -> str:
-    """"n = 4 questions a cell", or the range where the cells differ; "n = 0" for none."""
-    counts = {len({r["qid"] for r in report.score_rows(*cell)}) for cell in cells if cell[1]} - {0}
-    if not counts:
-        return "n = 0"
-    low, high = min(counts), max(counts)
-    return f"n = {low:,} questions in each cell" if low == high else f"n = {low:,} to {high:,} questions in a cell"
-
-
-def footer(report: Report, cells: Sequence[tuple[str, str | None, str]], text: str = "") -> list[str]:
-    """What every figure says about itself: n, interval, judge, settings, and how far it is from the paper's."""
-    settings = dict.fromkeys(setting for _, setting, _ in cells if setting)
+def footer(report: Report, cells: Sequence[Cell], text: str = "") -> list[str]:
+    """n, interval, judge, settings, and how far all that is from the paper's."""
+    counts = {len({r["qid"] for r in score_rows(report, c._replace(group="all"))}) for c in cells} - {0}
+    n = " to ".join(f"{k:,}" for k in sorted({min(counts), max(counts)})) if counts else "0"
+    settings = [s for s in map(report.setting, dict.fromkeys(c.role for c in cells)) if s]
     described = "; ".join(f"{report.label_setting(s)}, reader {report.reader(s)}" for s in settings)
     level = f"{100 * report.params.statistics.confidence:g} %"
     facts = (
-        f"{questions(report, cells)}; whiskers: {level} bootstrap interval over questions (none where all score the "
-        f"same, which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
+        f"n = {n} questions a cell; whiskers: {level} bootstrap interval over questions (none where all score the same, "
+        f"which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
     )
     return [f"{text} {facts}".strip(), report.note()]

@@ -6,6 +6,7 @@ Tables 12 to 15 are in failure_tables.py. Every function takes a Report and retu
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,20 @@ from multihop.report.expected import Cell, SetupFact
 from multihop.report.failure_tables import failure_overview, table_12, table_13, table_14, table_15
 from multihop.report.frames import Table, caption, compared, frame, note, number
 from multihop.report.load import PAPER_READER, ROLES, Report
-from multihop.report.values import score_rows
+from multihop.report.values import PERCENT, score_rows
 from multihop.types import Usage
 
 __all__ = [
-    "data_cards", "failure_overview", "main_results", "metrics_overview", "per_category", "settings_and_runs",
+    "data_cards", "failure_overview", "metrics_overview", "per_category", "retrieval_recall", "settings_and_runs",
     "setup", "table_1", "table_2", "table_3", "table_4", "table_5", "table_6", "table_7", "table_8", "table_9",
     "table_10", "table_11", "table_12", "table_13", "table_14", "table_15",
 ]  # fmt: skip
 ANSWER = ["contain", "llm_acc", "rule_acc"]
+COSTS = (
+    "Retrieved tokens: A-RAG's counter, seed included. USD: logical, without the provider's cache discount; a local "
+    "reader costs no money, so the last column prices its tokens."
+)
+DIFFERENCES = ("executionrag_minus_arag", "executionrag_minus_lag")
 
 
 def _label(report: Report, system: str) -> str:
@@ -42,24 +48,22 @@ def _rows_of(report: Report, item: str) -> list[Cell]:
 # -- Tables 1 to 8
 
 
-def main_results(report: Report, role: str = "main", text: str = "") -> Table:
-    """The rows of Table 1 under either embedder (the paper has it under the first)."""
-    rows = {
-        (report.label_dataset(c.dataset), _label(report, c.system)): compared(report, c._replace(role=role), ANSWER)
-        for c in _rows_of(report, "Table 1")
-    }
-    return Table(caption(report, "Table 1", role, text), frame(rows, ["dataset", "system"]), note(report))
-
-
-def table_1(report: Report) -> Table:
-    return main_results(report)
+def table_1(report: Report, role: str = "main") -> Table:
+    """The rows of Table 1 under either embedder (the paper has it under the first), and two paired differences."""
+    cells = [c._replace(role=role) for c in _rows_of(report, "Table 1")]
+    rows = {}
+    for dataset in dict.fromkeys(c.dataset for c in cells):
+        own = [c for c in cells if c.dataset == dataset]
+        for cell in [*own, *(own[0]._replace(system=s) for s in DIFFERENCES)]:
+            rows[report.label_dataset(dataset), _label(report, cell.system)] = compared(report, cell, ANSWER)
+    return Table(caption(report, "Table 1", role), frame(rows, ["dataset", "system"]), note(report))
 
 
 def table_2(report: Report) -> Table:
-    """The ablation, under both embedders (the paper has it under the first)."""
+    """The ablation, under both embedders (the paper has it under its first)."""
     cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 2")]
     rows = {(_setting(report, c.role), _label(report, c.system)): compared(report, c, ANSWER) for c in cells}
-    return Table(caption(report, "Table 2"), frame(rows, ["embedder", "system"]), note(report))
+    return Table(caption(report, "Table 2", datasets=["musique"]), frame(rows, ["embedder", "system"]), note(report))
 
 
 def per_category(report: Report, dataset: str, role: str) -> Table:
@@ -68,8 +72,8 @@ def per_category(report: Report, dataset: str, role: str) -> Table:
     groups = [*dict.fromkeys(c.group for c in report.expected.cells(item)), "all"]
     cells = [Cell(item, dataset, s, role, "contain", g) for s in ("executionrag", "arag") for g in groups]
     rows = {(_label(report, c.system), c.group): compared(report, c, ANSWER) for c in cells}
-    text = f"Dataset: {report.label_dataset(dataset)}; the paper has ExecutionRAG's rows."
-    return Table(caption(report, item, role, text), frame(rows, ["system", "questions"]), note(report))
+    text = "The paper has ExecutionRAG's rows by category; A-RAG's and the totals are ours to compare."
+    return Table(caption(report, item, role, text, [dataset]), frame(rows, ["system", "questions"]), note(report))
 
 
 _CATEGORY_ITEMS = {
@@ -99,14 +103,15 @@ def table_9(report: Report) -> Table:
         (report.label_dataset(c.dataset), _label(report, c.system)): _costs(report, c, ["retrieved_tokens", "usd"])
         for c in cells
     }
-    return Table(caption(report, "Table 9", "main", _cost_text(report)), frame(rows, ["dataset", "system"]), note(report))
+    return Table(caption(report, "Table 9", "main", COSTS), frame(rows, ["dataset", "system"]), note(report))
 
 
 def table_10(report: Report) -> Table:
     metrics = ["retrieved_tokens", "usd", "contain", "llm_acc", "rule_acc"]
     cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 10")]
     rows = {(_setting(report, c.role), _label(report, c.system)): _costs(report, c, metrics) for c in cells}
-    return Table(caption(report, "Table 10", text=_cost_text(report)), frame(rows, ["embedder", "system"]), note(report))
+    title = caption(report, "Table 10", text=COSTS, datasets=["musique"])
+    return Table(title, frame(rows, ["embedder", "system"]), note(report))
 
 
 def table_11(report: Report) -> Table:
@@ -117,7 +122,7 @@ def table_11(report: Report) -> Table:
         for c in _rows_of(report, "Table 11")
     }
     names = ["dataset", "embedder", "system"]
-    return Table(caption(report, "Table 11", text=_cost_text(report)), frame(rows, names), note(report))
+    return Table(caption(report, "Table 11", text=COSTS), frame(rows, names), note(report))
 
 
 def _costs(report: Report, cell: Cell, metrics: list[str]) -> dict[Any, str]:
@@ -139,13 +144,6 @@ def _usd(report: Report, rows: list[Any]) -> float | None:
     prices = Prices.load(path)
     usages = [Usage(prompt_tokens=r["prompt_tokens"], completion_tokens=r["completion_tokens"]) for r in rows]
     return sum(prices.usd(u, PAPER_READER) for u in usages) / len(rows)
-
-
-def _cost_text(report: Report) -> str:
-    return (
-        "Retrieved tokens: A-RAG's counter, seed included. USD: logical, without the provider's cache discount; "
-        "a local reader costs no money, so the last column prices its tokens."
-    )
 
 
 def _setting(report: Report, role: str) -> str:
@@ -179,7 +177,7 @@ def setup(report: Report) -> Table:
         (f.fact,): {"paper": f"{f.value:g}", "unit": f.unit, "ours": _param(report, f), "where in the paper": f.place}
         for f in report.expected.setup
     }
-    text = "The paper's setup beside ours. Ours is read from params.yaml; where it sets nothing, the method's default holds."
+    text = "The paper's setup beside ours, read from params.yaml; where it sets nothing, the method's default holds."
     return Table(text, frame(rows, ["fact"]))
 
 
@@ -221,23 +219,43 @@ def _card(card: dict[str, Any]) -> dict[str, str]:
     return row | {"ids sha256": card["ids_sha256"][:16], "corpus sha256": card["corpus_hash"][:16]}
 
 
+def retrieval_recall(report: Report) -> Table:
+    """results/retrieval.json as one table: the question as query, without a model."""
+    rows = {}
+    for dataset, setting in product(report.datasets, report.settings):
+        for tool, groups in report.retrieval.get(dataset, {}).get(setting, {}).items():
+            for group, values in groups.items():
+                key = (report.label_dataset(dataset), report.label_setting(setting), tool, group)
+                recalls = {k: v for k, v in values.items() if k != "n"}
+                at = {k: v for k, v in sorted(recalls.items(), key=lambda kv: int(kv[0].rpartition("@")[2]))}
+                rows[key] = {"n": str(values["n"]), **{k: _recall(v) for k, v in at.items()}}
+    text = "Share of a question's gold passages among the first k results, in percent with its 95 % interval."
+    return Table(text, frame(rows, ["dataset", "setting", "search", "questions"]), report.note())
+
+
+def _recall(value: dict[str, float | None]) -> str:
+    if value["mean"] is None:
+        return ""
+    mean, low, high = (number(100 * value[k], "support_recall") for k in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
 def metrics_overview(report: Report) -> Table:
     """results/metrics.json as one table: every cell that is scored."""
     columns = ["em", "f1", "contain", "contain_word", "llm_acc", "rule_acc", "support_recall", "forced",
                "retrieved_tokens", "total_tokens", "llm_calls", "retrieval_calls", "loops", "usd"]  # fmt: skip
     rows = {}
-    for dataset, settings in report.metrics.items():
-        for setting, runs in settings.items():
-            for run in [r for r in report.runs if r in runs]:
-                m = runs[run]
+    for dataset in report.datasets:
+        for setting in report.settings:
+            scored = report.metrics.get(dataset, {}).get(setting, {})
+            for run in [r for r in report.runs if r in scored]:
+                m = scored[run]
                 values = {c: _metric(m.get(c), c) for c in columns}
                 key = (report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
                 rows[key] = {"n_ok / n": f"{m['n_ok']:g} / {m['n']}", **values}
-    text = f"Every scored cell. Shares in percent; LLM-Acc by {report.judge}; rule_acc: gold or alias in the short answer."
+    text = f"Every scored cell; shares in %. llm_acc: by {report.judge}; rule_acc: gold or alias in the short answer."
     return Table(text, frame(rows, ["dataset", "setting", "run"]), report.note())
 
 
 def _metric(value: float | None, column: str) -> str:
-    from multihop.report.values import PERCENT
-
     return number(100 * value if column in PERCENT and value is not None else value, column)

@@ -17,16 +17,19 @@ from matplotlib.patches import Patch, Rectangle
 from multihop.report import cases
 from multihop.report.cases import BASELINE, METHOD, Case, Trace
 from multihop.report.load import Report
-from multihop.report.plotting import FAINT, INK, MUTED, WIDTH, Picture, finish, nothing, paper_loops, styled
+from multihop.report.plotting import (
+    FAINT,
+    INK,
+    MUTED,
+    STATUSES,
+    WIDTH,
+    Picture,
+    finish,
+    nothing,
+    styled,
+)
 from multihop.types import Event, RunRecord
 
-STATUSES = {
-    "pending": ("#E4E4E4", INK),
-    "active": ("#56B4E9", INK),
-    "resolved": ("#009E73", "white"),
-    "retired": ("#D55E00", "white"),
-}
-"""Status -> (fill, text colour)."""
 FOUND, READ = "#0072B2", "#E69F00"
 MARKS = {
     "initial": ("register shown", {"marker": "v", "markerfacecolor": INK}),
@@ -115,20 +118,20 @@ def _footnote(trace: Trace) -> str:
 def _header(case: Case) -> list[Lane]:
     trace = case.trace
     missing = {run: _missing(trace, run) for run in (METHOD, BASELINE)}
-    paper = paper_loops(trace.report, f"Table {15 + case.number}")
     lines = [
         ("Question", trace.record.question),
         ("Gold answer", " | ".join(trace.gold.answers[:3])),
         *((trace.report.label_run(run), cases.verdict(trace, run)) for run in (METHOD, BASELINE)),
         *((f"never retrieved, {trace.report.label_run(run)}", text) for run, text in missing.items()),
         ("why this trace", case.why),
-        ("paper's own case", _paper_case(trace.report, case.number, paper)),
+        ("paper's own case", _paper_case(trace.report, case.number)),
     ]
     return [(0.38, _nothing), *(_field(label, text) for label, text in lines), (0.1, _nothing)]
 
 
-def _paper_case(report: Report, number: int, loops: dict[str, float]) -> str:
-    said = ", ".join(f"{report.label_run(run)} {n:g}" for run, n in sorted(loops.items(), reverse=True))
+def _paper_case(report: Report, number: int) -> str:
+    printed = {run: report.expected.lookup("musique", run, "main", "loops", f"case {number}") for run in (METHOD, BASELINE)}
+    said = ", ".join(f"{report.label_run(run)} {value.text}" for run, value in printed.items() if value)
     return f"Table {15 + number}, another question" + (f"; loops printed: {said}" if said else "")
 
 
@@ -167,24 +170,30 @@ def _title(trace: Trace, passage_id: str) -> str:
 def _system(trace: Trace, record: RunRecord | None, run: str, columns: Columns) -> list[Lane]:
     name = trace.report.label_run(run)
     if record is None:
-        return [_bar(name, "not run", columns, 0)]
-    facts = f"{record.loops} loops, {record.retrieved_tokens:,} retrieved tokens, stopped: {record.stop_reason}"
-    lanes = [_bar(name, facts, columns, record.loops), _searches(trace, record, columns)]
+        return [_bar(name, "not run", columns, range(0))]
+    loops = f"{record.loops} loop{'s' * (record.loops != 1)}"
+    facts = f"{loops}, {record.retrieved_tokens:,} retrieved tokens, stopped: {record.stop_reason}"
+    lanes = [_bar(name, facts, columns, range(_first(record), record.loops + 2)), _searches(trace, record, columns)]
     lanes += [_passage(trace, record, hop, p, columns) for hop, p in enumerate(trace.gold.supporting, 1)]
     lanes += [_item(trace, record, key, columns) for key in _items(record)]
     marks = [(e, kind) for e in record.events if (kind := _mark(e)) is not None]
     return [*lanes, _guidance(marks, columns)] if marks else lanes
 
 
-def _bar(name: str, facts: str, columns: Columns, loops: int) -> Lane:
-    """The system's name, and the column heads."""
+def _first(record: RunRecord) -> int:
+    """Column 0 is for those that retrieve before the first loop."""
+    return 0 if any(e.kind == "retrieve" and e.step == 0 for e in record.events) else 1
+
+
+def _bar(name: str, facts: str, columns: Columns, steps: range) -> Lane:
+    """The system's name, and the column heads; the last is the answer's."""
 
     def draw(axes: Any, y: float) -> None:
         axes.plot([0.08, WIDTH - RIGHT], [y + 0.02, y + 0.02], color=INK, linewidth=1)
         axes.text(0.08, y + 0.16, name, size=9.5, weight="bold", va="center")
         axes.text(0.08, y + 0.33, facts, size=7.5, color=MUTED, va="center")
-        for step in range(loops + 2) if loops else ():
-            head = "seed" if step == 0 else "answer" if step == loops + 1 else f"loop {step}"
+        for step in steps:
+            head = "seed" if step == 0 else "answer" if step == steps[-1] else f"loop {step}"
             short = head if columns.width > 0.45 else {"seed": "s", "answer": "a"}.get(head, str(step))
             axes.text(columns.centre(step), y + 0.33, short, size=8, color=MUTED, ha="center", va="center")
 
@@ -222,8 +231,7 @@ def _call(trace: Trace, event: Event, columns: Columns) -> list[str]:
     else:
         head = TOOLS.get(data["tool"], data["tool"]) + (" (repeat):" if data["repeat"] else ":")
         text = trace.query(data["query"])
-    body = textwrap.wrap(text, columns.characters)
-    return [head, *(body if len(body) <= 3 else [*body[:2], body[2][: columns.characters - 2] + " …"])]
+    return [head, *textwrap.wrap(text, columns.characters, max_lines=3, placeholder=" …")]
 
 
 def _passage(trace: Trace, record: RunRecord, hop: int, passage_id: str, columns: Columns) -> Lane:
@@ -240,7 +248,7 @@ def _passage(trace: Trace, record: RunRecord, hop: int, passage_id: str, columns
             axes.text(columns.left(0), middle, "not in the corpus", size=7.5, color=MUTED, va="center")
             return
         if found is None:
-            axes.plot([columns.centre(0), end], [middle, middle], color=FAINT, linewidth=1, linestyle=":")
+            axes.plot([columns.centre(_first(record)), end], [middle, middle], color=FAINT, linewidth=1, linestyle=":")
             axes.plot(end, middle, marker="o", markersize=7, markerfacecolor="white", markeredgecolor=INK)
             return
         axes.plot([columns.centre(found), end], [middle, middle], color=FOUND, linewidth=1)
@@ -280,8 +288,7 @@ def _segments(record: RunRecord, key: tuple[str, str]) -> list[tuple[int, int, s
 
 
 def _item(trace: Trace, record: RunRecord, key: tuple[str, str], columns: Columns) -> Lane:
-    label = textwrap.wrap(f"{key[0]}  {trace.clean(key[1])}", 50)
-    label = label if len(label) <= 3 else [*label[:2], label[2] + " …"]
+    label = textwrap.wrap(f"{key[0]}  {trace.clean(key[1])}", 50, max_lines=3, placeholder=" …")
     height = max(0.26, LINE * len(label) + 0.08)
     gold = frozenset().union(*(trace.world.chunks.chunks_of(p) for p in trace.gold.supporting))
 

@@ -51,7 +51,7 @@ def measure(report: Report, cell: Cell, **options: Any) -> Measured:
 
     Raises ValueError for a metric that nothing here can measure.
     """
-    key = ("measure", cell if cell.group == "case" else cell.key, tuple(sorted(options.items())))
+    key = ("measure", cell.key, tuple(sorted(options.items())))
     if key not in report.memo:
         report.memo[key] = _measure(report, cell, **options)
     return report.memo[key]
@@ -131,7 +131,13 @@ def _scaled(interval: Any, scale: float) -> Measured:
 
 
 def failure_counts(
-    report: Report, cell: Cell, category: str | None, *, judge: str = "llm", symmetric: bool = False, forced: bool = True
+    report: Report,
+    cell: Cell,
+    category: str | None,
+    *,
+    judge: str = "llm",
+    symmetric: bool = False,
+    forced: bool = True,
 ) -> dict[str, float]:
     """Question -> share of its seeds that failed (with ``category``: of that cause); every question of the group.
 
@@ -295,7 +301,7 @@ def _of_case(what: str) -> Callable[[Report, Cell], Measured]:
     def read(report: Report, cell: Cell) -> Measured:
         from multihop.report.cases import METHOD, case
 
-        found = case(report, int(cell.item.removeprefix("Table ")) - 15)
+        found = case(report, int(cell.group.removeprefix("case ")))
         record = found and (found.trace.record if cell.system == METHOD else found.trace.baseline)
         if record is None:
             return Measured(missing=f"no trace of {cell.system} to show")

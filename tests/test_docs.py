@@ -1,0 +1,244 @@
+"""The documentation can't rot: its example runs, and the keys, variables and paths it speaks of exist."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import project_fixture
+import pytest
+import yaml
+from pydantic import BaseModel
+from scripted_server import ScriptedServer
+
+import multihop.methods
+from multihop import config, stages
+from multihop.methods import registry
+from multihop.session import opened
+
+REPO = project_fixture.REPO
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
+ALL = "\n".join(TEXT.values())
+RECIPE = TEXT[REPO / "docs/adding-a-method.md"]
+FENCE = re.compile(r"^`([\w./-]+)`\n\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILES = {path: text for path, _, text in FENCE.findall(RECIPE)}
+
+
+# -- the example of docs/adding-a-method.md
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The page's files in a project folder; the method importable as multihop.methods.two_step."""
+    root = tmp_path / "project"
+    shutil.copytree(REPO / "prompts/shared", root / "prompts/shared")
+    for name in ("judge", "extract"):
+        shutil.copytree(REPO / "prompts" / name, root / "prompts" / name)
+    for path, text in FILES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    methods = root / "src/multihop/methods"
+    monkeypatch.setattr(multihop.methods, "__path__", [*multihop.methods.__path__, str(methods)])
+    monkeypatch.setattr(project_fixture, "REPO", root)
+    importlib.invalidate_caches()
+    yield root
+    sys.modules.pop("multihop.methods.two_step", None)
+    if hasattr(multihop.methods, "two_step"):
+        del multihop.methods.two_step
+
+
+def example_tests() -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "test_two_step"}
+    exec(compile(FILES["tests/test_two_step.py"], "tests/test_two_step.py", "exec"), namespace)
+    return namespace
+
+
+def test_the_page_has_all_files_of_a_method():
+    assert set(FILES) == {
+        "src/multihop/methods/two_step.py", "prompts/two_step/missing_system.txt", "prompts/two_step/missing_user.txt",
+        "params.yaml", "tests/test_two_step.py",
+    }  # fmt: skip
+    assert not [path for path in FILES if path != "params.yaml" and (REPO / path).exists()]
+    assert len(FILES["params.yaml"].splitlines()) == 5, "three lines below the run's name"
+
+
+def test_the_example_is_a_method(installed):
+    assert "two_step" in registry.names()
+    run = config.RunConfig(**yaml.safe_load(FILES["params.yaml"])["runs"]["two_step"])
+    assert registry.create(run, "test").params.k == 3
+    with pytest.raises(config.ConfigError, match="plan_tokens"):
+        registry.create(config.RunConfig(method="two_step", plan_token=5), "test")
+
+
+def test_the_example_answers_and_is_scored(installed, monkeypatch):
+    """From the page's blocks to records, scores, failures and metrics, through the stages themselves."""
+    runs = yaml.safe_load(FILES["params.yaml"])["runs"]
+    shutil.copyfile(REPO / "prices.yaml", installed / "prices.yaml")
+    project_fixture.make_project(installed, questions=2, runs=runs)
+    with ScriptedServer(example_tests()["planner"]("Oda Wren town")) as server:
+        monkeypatch.setenv(project_fixture.URL_ENV, server.url)
+        assert project_fixture.run_project(installed, "two_step") == {"ok": 2}
+        metrics = asyncio.run(scored(installed))["musique"]["small"]["two_step"]
+    records = project_fixture.records_of(installed, "two_step")
+    assert [r.qid for r in records] == ["0", "q1"]
+    assert all(r.short and r.loops == 2 and r.retrieval_calls == 2 for r in records)
+    assert {role: u.calls for role, u in records[0].usage.items()} == {"planner": 1, "reader": 1}
+    assert (metrics["n"], metrics["n_ok"], metrics["llm_calls"]) == (2, 2, 2)
+    assert (installed / "results/failures/musique/small/two_step.jsonl").is_file()
+
+
+async def scored(root: Path) -> dict[str, Any]:
+    async with opened(config.load(root / "params.yaml"), root) as session:
+        return await stages.score_all(session)
+
+
+@pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", FILES["tests/test_two_step.py"], re.MULTILINE))
+def test_the_examples_own_tests_pass(installed, tmp_path, name):
+    example_tests()[name](tmp_path / "example")
+
+
+# -- params and environment variables
+
+
+def fields(model: type[BaseModel]) -> set[str]:
+    """The field names of a block of params and of every block inside it."""
+    found = set(model.model_fields)
+    for field in model.model_fields.values():
+        for inner in blocks(field.annotation):
+            found |= fields(inner)
+    return found
+
+
+def blocks(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [block for argument in get_args(annotation) for block in blocks(argument)]
+
+
+def told(word: str) -> bool:
+    """The pages name ``word`` in code, alone or as a part of a dotted key."""
+    return re.search(rf"`[^`\n]*(?<![\w-]){re.escape(word)}(?![\w-])[^`\n]*`", ALL) is not None
+
+
+def keys(value: Any, depth: int = 0) -> set[str]:
+    """Keys of a params file, without the names that a user chooses (of a reader, a setting, a run, ...)."""
+    named = {"data", "endpoints", "readers", "embedders", "settings", "runs"}
+    found: set[str] = set()
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, dict) and key in named and depth == 0:
+            found |= {key}.union(*(keys(block, 2) for block in inner.values()))
+        else:
+            found |= {key} | keys(inner, depth + 1)
+    return found
+
+
+@pytest.mark.parametrize("path", [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))], ids=lambda p: p.stem)
+def test_every_key_of_the_params_files_is_documented(path):
+    found = keys(yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert {"judge", "chunk_overlap", "questions"} <= found
+    assert sorted(k for k in found if not told(k)) == []
+
+
+def test_every_possible_param_is_documented():
+    possible = fields(config.Params)
+    assert {"agent_temperature", "sample_seed", "pooling", "confidence"} <= possible
+    assert sorted(k for k in possible if not told(k)) == []
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_every_option_of_a_method_is_documented(method):
+    assert sorted(k for k in registry.find(method).Params.model_fields if not told(k)) == []
+
+
+def test_every_environment_variable_is_documented():
+    places = [*(REPO / "src").rglob("*.py"), REPO / "Makefile", REPO / "params.yaml", *(REPO / "profiles").glob("*.yaml")]
+    read = {v for path in places for v in re.findall(r"\b(?:MULTIHOP|OPENAI)_[A-Z_]+\b", path.read_text("utf-8"))}
+    assert {"MULTIHOP_LIVE", "MULTIHOP_LLM_THREADS", "MULTIHOP_DEVICE", "OPENAI_API_KEY"} <= read
+    table = TEXT[REPO / "docs/how-the-numbers-are-made.md"]
+    assert sorted(v for v in read if f"| `{v}`" not in table) == []
+
+
+def test_no_environment_variable_is_invented():
+    real = "\n".join(p.read_text("utf-8") for p in (REPO / "src").rglob("*.py")) + "".join(
+        p.read_text("utf-8") for p in [REPO / "Makefile", REPO / "params.yaml", *(REPO / "profiles").glob("*.yaml")]
+    )
+    assert sorted(v for v in set(re.findall(r"\bMULTIHOP_[A-Z_]+\b", ALL)) if v not in real) == []
+
+
+# -- paths, commands, links
+
+TRACKED = ("src/", "prompts/", "profiles/", "tests/", "docs/", "expected/", "notebooks/", "benchmarks/", ".ci/")
+MADE = ("data/", "results/", "figures/", "scratch/", ".multihop/")
+"""What the pipeline writes: such a path can't be checked in a fresh clone."""
+PATHLIKE = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
+SUFFIXES = (".py", ".yaml", ".txt", ".toml", ".md", ".sh")
+
+
+def paths(text: str) -> set[str]:
+    """Repository paths named in code, but for those the example itself adds."""
+    named = {p for p in PATHLIKE.findall(text) if p.startswith(TRACKED) or ("/" not in p and p.endswith(SUFFIXES))}
+    return {p for p in named if p not in FILES and "two_step" not in p and not p.startswith(MADE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_path_named_exists(page):
+    bare = {p.name for folder in ("src", "prompts", "tests") for p in (REPO / folder).rglob("*") if p.is_file()}
+    missing = [p for p in paths(TEXT[page]) if not (REPO / p).exists() and ("/" in p or p not in bare)]
+    assert sorted(missing) == []
+
+
+def test_the_pages_name_paths():
+    assert len(set().union(*map(paths, TEXT.values()))) > 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_link_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", TEXT[page])
+    assert sorted(t for t in links if "://" not in t and not (page.parent / t).exists()) == []
+
+
+def test_every_command_named_exists():
+    from multihop.cli import app
+
+    known = {c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands}
+    named = set(re.findall(r"(?:^|`)multihop ([a-z][a-z-]*)", ALL, re.MULTILINE))
+    assert len(named) > 8 and sorted(named - known) == []
+    targets = set(re.findall(r"^([a-z][\w-]*):", (REPO / "Makefile").read_text("utf-8"), re.MULTILINE))
+    made = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", ALL, re.MULTILINE))
+    assert made >= {"repro", "test", "model"} and sorted(made - targets) == []
+
+
+def test_every_table_has_even_rows():
+    """A pipe in a cell would shift its row."""
+    for page, text in TEXT.items():
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+            assert len(widths) == 1, f"{page.name}: {table[:80]}"
+
+
+# -- numbers that the pages take from the code
+
+
+def test_numbers_in_the_pages_are_the_codes():
+    from multihop import running
+    from multihop.evaluation import judge
+    from multihop.llm import client
+    from multihop.methods import executionrag, register
+
+    deviations = TEXT[REPO / "docs/deviations.md"]
+    demo = config.load(REPO / "params.yaml")
+    run = demo.runs["executionrag"].options
+    for said in (
+        f"at most {register.MAX_INITIAL} items", f"at most {register.MAX_NEW} per update", f"{register.MAX_ITEMS} in all",
+        f"first {executionrag.SEED_CHARACTERS:,} characters", f"after {register.STALE_LOOPS} loops",
+        f"{judge.JUDGE_TOKENS} tokens", f"loop limit {run['max_loops']}", f"{demo.demo.passages} passages",
+        f"{client.RETRIES} retries",
+    ):  # fmt: skip
+        assert said in deviations, said
+    assert f"first {running.FIRST_ERRORS} questions" in TEXT[REPO / "docs/how-the-numbers-are-made.md"]

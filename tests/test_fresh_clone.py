@@ -1,0 +1,74 @@
+"""A stranger's first minutes, in a clone of HEAD: the pipeline from the recording, a clean tree, a no-op, one ablation.
+
+The clone uses this environment's packages and its own sources; installing is what `make` does around it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def sh(command: str, where: Path, environ: dict[str, str], timeout: float = 900) -> str:
+    done = subprocess.run(command, shell=True, cwd=where, env=environ, capture_output=True, text=True, timeout=timeout)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{output[-4000:]}"
+    return output
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    target = tmp_path_factory.mktemp("clone") / "project"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(target)], check=True, capture_output=True)
+    environ = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(target / "src"),
+        "PYTHONHASHSEED": "0",
+        "MULTIHOP_LIVE": "never",
+        "MULTIHOP_HOME": str(target / ".multihop"),
+        "DVC_NO_ANALYTICS": "1",
+    }
+    return target, environ
+
+
+@pytest.mark.e2e
+def test_the_pipeline_replays_in_a_clone_and_leaves_it_clean(clone):
+    where, environ = clone
+    sh("dvc repro", where, environ)
+    assert sh("git status --porcelain", where, environ) == ""
+    for name in ("overview", "results", "failures", "efficiency", "cases"):
+        assert (where / f"results/notebooks/{name}.html").is_file()
+    assert "executionrag" in sh("multihop summary", where, environ)
+
+
+@pytest.mark.e2e
+def test_again_runs_nothing(clone):
+    where, environ = clone
+    started = time.monotonic()
+    output = sh("dvc repro", where, environ)
+    assert "Running stage" not in output
+    assert "up to date" in output
+    print(f"no-op: {time.monotonic() - started:.1f} s")
+
+
+@pytest.mark.e2e
+def test_one_changed_param_reruns_that_run_and_what_follows(clone):
+    where, environ = clone
+    path = where / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    changed = re.sub(r"(vanilla_k3: \{.*k: )3", r"\g<1>5", text)
+    assert changed != text
+    path.write_text(changed, encoding="utf-8")
+    output = sh("dvc repro", where, environ)
+    ran = set(re.findall(r"Running stage '([^']+)'", output))
+    assert {s for s in ran if s.startswith("run@")} == {"run@vanilla_k3"}
+    assert not any(s.startswith(("download", "prepare", "index", "retrieval")) for s in ran)
+    assert "score" in ran and any(s.startswith("render@") for s in ran)
