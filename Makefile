@@ -20,7 +20,7 @@ install: .venv/.installed
 	@echo "installing into .venv (a few minutes, once)"
 	$(PYTHON) -m venv .venv
 	$(PIP) -r requirements.txt
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(PIP) --no-deps -e .
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed requirements-dev.txt requirements-smoke.txt
@@ -41,7 +41,7 @@ test: .venv/.installed-dev
 	.venv/bin/python -m pytest -q $(TESTS)
 
 lint: .venv/.installed-dev
-	.venv/bin/ruff check src tests benchmarks
+	.venv/bin/ruff check src tests
 	.venv/bin/lint-imports
 
 model: install

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -50,7 +51,7 @@ def test_golden_trace(retriever, mode):
         return Event(step, "retrieve", data)
 
     assert trace.events == [
-        turn(1, "semantic_search", jsonl_spaced({"query": QUESTION})),
+        turn(1, "semantic_search", json.dumps({"query": QUESTION})),
         search(1, "semantic_search", QUESTION, ["p3", "p2"]),
         turn(2, "keyword_search", '{"keywords": ["Ilva", "Dorn"]}'),
         search(2, "keyword_search", ["Ilva", "Dorn"], ["p0", "p2"]),
@@ -82,12 +83,6 @@ def test_golden_trace(retriever, mode):
         "[p0] Ilva Dorn was born in Marrow Bay in 1912\n[p2] The Glass Harbour is a novel by Ilva Dorn",
         f"[p3] {retriever.text('p3')}\n\n[p2] {retriever.text('p2')}",
     ]
-
-
-def jsonl_spaced(value) -> str:
-    import json
-
-    return json.dumps(value)
 
 
 @BOTH
@@ -145,7 +140,6 @@ def prompt_text(mode: str) -> str:
 
 def test_the_system_prompt_counts_once(retriever):
     exact = sum(count_tokens(text) for text in (prompts_of("arag")["agent_system"], f"Question: {QUESTION}"))
-    assert arag(retriever, token_budget=exact)[2].status == "ok" or arag(retriever, token_budget=exact)[2].loops == 1
     assert arag(retriever, token_budget=exact - 1)[2].loops == 0
     assert arag(retriever, token_budget=exact)[2].loops == 1
 

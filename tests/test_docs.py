@@ -17,12 +17,13 @@ from pydantic import BaseModel
 from scripted_server import ScriptedServer
 
 import multihop.methods
-from multihop import config, stages
+from multihop import config, jsonl, stages
 from multihop.methods import registry
 from multihop.session import opened
 
 REPO = project_fixture.REPO
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+PARAMS = [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))]
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXT.values())
 RECIPE = TEXT[REPO / "docs/adding-a-method.md"]
@@ -90,7 +91,12 @@ def test_the_example_answers_and_is_scored(installed, monkeypatch):
     assert all(r.short and r.loops == 2 and r.retrieval_calls == 2 for r in records)
     assert {role: u.calls for role, u in records[0].usage.items()} == {"planner": 1, "reader": 1}
     assert (metrics["n"], metrics["n_ok"], metrics["llm_calls"]) == (2, 2, 2)
-    assert (installed / "results/failures/musique/small/two_step.jsonl").is_file()
+    rows = {kind: list(jsonl.read(installed / "results" / kind / "musique/small/two_step.jsonl")) for kind in KINDS}
+    described = [*rows["scores"][0], *rows["failures"][0], *metrics, *records[0].to_json()]
+    assert sorted({name for name in described if not told(name)}) == []
+
+
+KINDS = ("scores", "failures")
 
 
 async def scored(root: Path) -> dict[str, Any]:
@@ -121,9 +127,18 @@ def blocks(annotation: Any) -> list[type[BaseModel]]:
     return [block for argument in get_args(annotation) for block in blocks(argument)]
 
 
+def code_words(text: str) -> set[str]:
+    """Every word that stands in `code` outside of fenced blocks; a dotted key gives its parts."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = [span for line in prose.splitlines() for span in line.split("`")[1::2]]
+    return {word for span in spans for word in re.findall(r"[\w-]+", span)}
+
+
+WORDS = code_words(ALL)
+
+
 def told(word: str) -> bool:
-    """The pages name ``word`` in code, alone or as a part of a dotted key."""
-    return re.search(rf"`[^`\n]*(?<![\w-]){re.escape(word)}(?![\w-])[^`\n]*`", ALL) is not None
+    return word in WORDS
 
 
 def keys(value: Any, depth: int = 0) -> set[str]:
@@ -138,7 +153,7 @@ def keys(value: Any, depth: int = 0) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", PARAMS, ids=lambda p: p.stem)
 def test_every_key_of_the_params_files_is_documented(path):
     found = keys(yaml.safe_load(path.read_text(encoding="utf-8")))
     assert {"judge", "chunk_overlap", "questions"} <= found
@@ -156,19 +171,30 @@ def test_every_option_of_a_method_is_documented(method):
     assert sorted(k for k in registry.find(method).Params.model_fields if not told(k)) == []
 
 
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8") for path in [*(REPO / "src").rglob("*.py"), REPO / "Makefile", *PARAMS]
+)
+
+
 def test_every_environment_variable_is_documented():
-    places = [*(REPO / "src").rglob("*.py"), REPO / "Makefile", REPO / "params.yaml", *(REPO / "profiles").glob("*.yaml")]
-    read = {v for path in places for v in re.findall(r"\b(?:MULTIHOP|OPENAI)_[A-Z_]+\b", path.read_text("utf-8"))}
+    read = set(re.findall(r"\b(?:MULTIHOP|OPENAI)_[A-Z_]+\b", SOURCES))
     assert {"MULTIHOP_LIVE", "MULTIHOP_LLM_THREADS", "MULTIHOP_DEVICE", "OPENAI_API_KEY"} <= read
     table = TEXT[REPO / "docs/how-the-numbers-are-made.md"]
     assert sorted(v for v in read if f"| `{v}`" not in table) == []
 
 
 def test_no_environment_variable_is_invented():
-    real = "\n".join(p.read_text("utf-8") for p in (REPO / "src").rglob("*.py")) + "".join(
-        p.read_text("utf-8") for p in [REPO / "Makefile", REPO / "params.yaml", *(REPO / "profiles").glob("*.yaml")]
-    )
-    assert sorted(v for v in set(re.findall(r"\bMULTIHOP_[A-Z_]+\b", ALL)) if v not in real) == []
+    assert sorted(v for v in set(re.findall(r"\bMULTIHOP_[A-Z_]+\b", ALL)) if v not in SOURCES) == []
+
+
+def test_every_event_is_documented():
+    kinds = set(re.findall(r"event\([^\"()]*(?:\([^()]*\))?[^\"()]*\"([a-z_]+)\"", SOURCES))
+    assert {"inject", "guards", "forced", "context_overflow"} <= kinds
+    assert sorted(k for k in kinds if not told(k)) == []
+
+
+def test_no_path_of_a_machine_is_in_the_pages():
+    assert re.findall(r"(?<![\w.<>])/(?:work|home|root|tmp|usr|var|mnt|Users)\b\S*", ALL) == []
 
 
 # -- paths, commands, links
@@ -178,12 +204,14 @@ MADE = ("data/", "results/", "figures/", "scratch/", ".multihop/")
 """What the pipeline writes: such a path can't be checked in a fresh clone."""
 PATHLIKE = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
 SUFFIXES = (".py", ".yaml", ".txt", ".toml", ".md", ".sh")
+NO_FILES = {"name.txt", "ids.txt"}
+"""A placeholder, and a file of the prepared data."""
 
 
 def paths(text: str) -> set[str]:
     """Repository paths named in code, but for those the example itself adds."""
     named = {p for p in PATHLIKE.findall(text) if p.startswith(TRACKED) or ("/" not in p and p.endswith(SUFFIXES))}
-    return {p for p in named if p not in FILES and "two_step" not in p and not p.startswith(MADE)}
+    return {p for p in named if p not in FILES.keys() | NO_FILES and "two_step" not in p and not p.startswith(MADE)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -235,10 +263,13 @@ def test_numbers_in_the_pages_are_the_codes():
     demo = config.load(REPO / "params.yaml")
     run = demo.runs["executionrag"].options
     for said in (
-        f"at most {register.MAX_INITIAL} items", f"at most {register.MAX_NEW} per update", f"{register.MAX_ITEMS} in all",
-        f"first {executionrag.SEED_CHARACTERS:,} characters", f"after {register.STALE_LOOPS} loops",
-        f"{judge.JUDGE_TOKENS} tokens", f"loop limit {run['max_loops']}", f"{demo.demo.passages} passages",
+        f"at most {register.MAX_INITIAL} items", f"at most {register.MAX_NEW} per update",
+        f"{register.MAX_ITEMS} in all", f"after {register.STALE_LOOPS} loops", f"{judge.JUDGE_TOKENS} tokens",
+        f"first {executionrag.SEED_CHARACTERS:,} characters", f"loop limit {run['max_loops']}",
+        f"{demo.demo.passages} passages",
         f"{client.RETRIES} retries",
+        f"the first {demo.data['musique'].questions} of {stages.DEMO_QUESTIONS} questions",
+        f"rank {demo.embedders['lsa'].dim}",
     ):  # fmt: skip
         assert said in deviations, said
     assert f"first {running.FIRST_ERRORS} questions" in TEXT[REPO / "docs/how-the-numbers-are-made.md"]

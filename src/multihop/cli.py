@@ -134,27 +134,19 @@ def retrieval() -> None:
 @app.command()
 def coverage() -> None:
     """Stage: which cell of which table and figure ran, and what is missing."""
-    from multihop import jsonl
     from multihop.report import coverage as report_coverage
     from multihop.report.load import Report
 
-    jsonl.write_json(Path("results/coverage.json"), report_coverage.coverage(Report()))
+    report_coverage.write(Report())
 
 
 @app.command()
-def figures() -> None:
-    """Stage: draw every figure into figures/."""
-    from multihop.report import figures as report_figures
-
-    report_figures.draw_all(Path("."))
-
-
-@app.command()
-def render(notebook: str) -> None:
-    """Stage: execute notebooks/NOTEBOOK.ipynb into results/notebooks (ipynb and HTML)."""
+def render(names: Annotated[list[str] | None, typer.Argument(help="default: all of params.yaml")] = None) -> None:
+    """Stage: execute notebooks into results/notebooks (ipynb and HTML), their figures into figures/."""
     from multihop.report import render as report_render
 
-    report_render.render(Path("."), notebook)
+    for name in names or _load().notebooks:
+        print(report_render.render(Path("."), name))
 
 
 @app.command()

@@ -220,7 +220,7 @@ class Params(Strict):
 
     def run(self, name: str) -> RunConfig:
         if name not in self.runs:
-            raise ConfigError(_unknown("run", name, self.runs))
+            raise ConfigError(unknown("run", name, self.runs))
         return self.runs[name]
 
     def seeds_of(self, run_name: str) -> list[int]:
@@ -233,7 +233,7 @@ class Params(Strict):
         return f"{s.embedder}-{s.corpus}"
 
 
-def _unknown(what: str, name: str, valid: Any) -> str:
+def unknown(what: str, name: str, valid: Any) -> str:
     near = difflib.get_close_matches(str(name), [str(v) for v in valid], n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown {what} {name!r}{hint} Known: {', '.join(map(str, valid))}"
@@ -241,7 +241,7 @@ def _unknown(what: str, name: str, valid: Any) -> str:
 
 def _known(where: str, name: str, valid: Any) -> None:
     if name not in valid:
-        raise ValueError(f"{where}: {_unknown('name', name, valid)}")
+        raise ValueError(f"{where}: {unknown('name', name, valid)}")
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
@@ -251,7 +251,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> Conf
         where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "the file"
         if problem["type"] == "extra_forbidden":
             owner = _fields_at(model, problem["loc"][:-1])
-            lines.append(f"{where}: " + _unknown("key", str(problem["loc"][-1]), owner))
+            lines.append(f"{where}: " + unknown("key", str(problem["loc"][-1]), owner))
         elif problem["type"] == "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(message if problem["loc"] == () else f"{where}: {message}")

@@ -55,7 +55,7 @@ async def verify(session: Session, requests: int, seed: int) -> None:
             print(f"{number}: model {model} is in no reader of params.yaml, left out")
             continue
         client = session.client(readers[model])
-        response = await client._ask(row["request"], "verify")
+        response = await client.ask_live(row["request"], "verify")
         asked += 1
         if (response["content"], response["tool_calls"]) == (row["response"]["content"], row["response"]["tool_calls"]):
             same += 1

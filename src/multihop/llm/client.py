@@ -167,7 +167,7 @@ class ChatClient:
             response = self.store.get(request)
             live = response is None
             if response is None:
-                response = await self._ask(request, role)
+                response = await self.ask_live(request, role)
                 self.store.put(request, response)
         self._asking.pop(key, None)
         self.log.rows.append(
@@ -181,7 +181,8 @@ class ChatClient:
         )
         return _reply(response)
 
-    async def _ask(self, request: dict[str, Any], role: str) -> dict[str, Any]:
+    async def ask_live(self, request: dict[str, Any], role: str) -> dict[str, Any]:
+        """The endpoint's response to a stored form of request, whatever the store holds."""
         if self.endpoints.env.live == "never":
             raise ReplayMiss(
                 f"a {role} call is not in the recording and MULTIHOP_LIVE=never forbids asking a model; "

@@ -24,7 +24,7 @@ def names() -> list[str]:
 def find(name: str) -> type[Any]:
     """The method's class. Raises ConfigError with the nearest known name."""
     if name not in names():
-        raise ConfigError(config._unknown("method", name, names()))
+        raise ConfigError(config.unknown("method", name, names()))
     module = importlib.import_module(f"multihop.methods.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and getattr(value, "name", None) == name and value.__module__ == module.__name__:

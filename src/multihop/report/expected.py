@@ -163,7 +163,8 @@ def load(root: Path, paper: str = "executionrag") -> Expected:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; restore it from git")
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # The C parser is ten times as fast, where PyYAML has it.
+        raw = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as e:
         raise ConfigError(f"{path}: not YAML: {e}") from e
     if not isinstance(raw, dict):

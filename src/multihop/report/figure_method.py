@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from multihop.report import cases
-from multihop.report.cases import METHOD, Trace
 from multihop.report.load import Report
 from multihop.report.plotting import INK, MUTED, STATUSES, WIDTH, Picture, finish, nothing, styled
+from multihop.report.traces import METHOD, Trace
 from multihop.types import Event
 
 TITLE = "Figure 1. ExecutionRAG: build a register, work through it, answer when nothing is open"

@@ -193,7 +193,7 @@ def footer(report: Report, cells: Sequence[Cell], text: str = "") -> list[str]:
     described = "; ".join(f"{report.label_setting(s)}, reader {report.reader(s)}" for s in settings)
     level = f"{100 * report.params.statistics.confidence:g} %"
     facts = (
-        f"n = {n} questions a cell; whiskers: {level} bootstrap interval over questions (none where all score the same, "
-        f"which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
+        f"n = {n} questions a cell; whiskers: {level} bootstrap interval over questions (none where all score the "
+        f"same, which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
     )
     return [f"{text} {facts}".strip(), report.note()]

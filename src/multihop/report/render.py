@@ -1,7 +1,7 @@
 """Run a notebook of notebooks/ and leave results/notebooks/<name>.ipynb and .html, the same bytes each time.
 
-papermill executes into a temporary file, nbstripout keeps the outputs and drops what differs between two runs, nbconvert
-writes a page that loads nothing from anywhere. Only loopback sockets are used.
+papermill executes into a temporary file, nbstripout keeps the outputs and drops what differs between two runs,
+nbconvert writes a page that loads nothing from anywhere. Only loopback sockets are used.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _execute(source: Path, parameters: dict[str, Any], root: Path) -> nbformat.N
                 kernel_name=KERNEL,
                 cwd=str(root),
                 progress_bar=False,
-                # The kernel warns at each start that loopback is not encrypted.
-                extra_arguments=["--IPKernelApp.log_level=ERROR"],
+                # Else the kernel warns at each start that loopback is not encrypted.
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
             )
         except PapermillExecutionError as e:
             raise MultihopError(f"{source.name}, code cell {e.exec_count}: {e.ename}: {e.evalue}") from e

@@ -1,0 +1,155 @@
+"""Prompts are files: each is used by a method (or the judge), each placeholder is filled, and none hides in python."""
+
+from __future__ import annotations
+
+import ast
+import string
+from pathlib import Path
+
+import pytest
+from fake_embedder import small_retriever
+from project_fixture import REPO, FakeClient, answer, prompts_of
+from scripted_server import Say, act, conclude, for_kind, in_turn, kind_of, little_model, settle, turns
+
+from multihop.methods import registry
+
+PROMPTS = REPO / "prompts"
+QUESTION = "Who is the mayor of the birthplace of Ilva Dorn?"
+NOT_METHODS = {"shared", "judge", "extract"}
+
+
+def stems(folder: str) -> set[str]:
+    return {p.stem for p in (PROMPTS / folder).glob("*.txt")} - {"README"}
+
+
+class Text(str):
+    """A prompt that remembers what it was filled with."""
+
+    __slots__ = ("filled",)
+
+    def format(self, *args: object, **given: object) -> str:
+        self.filled.append(set(given))
+        return super().format(*args, **given)
+
+
+class Watched(dict):
+    """Prompts by name that remember which were looked up."""
+
+    def __init__(self, method: str):
+        super().__init__()
+        self.used: set[str] = set()
+        for name, text in prompts_of(method).items():
+            self[name] = Text(text)
+            self[name].filled = []
+
+    def __getitem__(self, name: str) -> Text:
+        self.used.add(name)
+        return super().__getitem__(name)
+
+
+def searching(body):
+    return act(body, "semantic_search", f"search {turns(body)}")
+
+
+def ready():
+    both = [settle("R1", ["p0"], "there"), settle("R2", ["p1"], "her")]
+    return for_kind(agent=in_turn([lambda b: act(b, "read_chunk", ["p0"]), lambda b: act(b, "read_chunk", ["p1"])], then=searching),
+                    update=in_turn(both))
+
+
+CASES = [
+    ("direct", {}, little_model, "native"),
+    ("vanilla", {}, little_model, "native"),
+    ("cot_rag", {}, little_model, "native"),
+    ("cot_rag", {"variant": "query"}, little_model, "native"),
+    ("arag", {"max_loops": 2}, for_kind(agent=searching), "native"),
+    ("arag", {}, lambda body: Say("prose") if kind_of(body) == "agent" else little_model(body), "json_action"),
+    ("executionrag", {}, ready(), "native"),
+    ("executionrag", {"seed_evidence": False}, lambda b: conclude(b, "x") if kind_of(b) == "agent" else little_model(b), "native"),
+    ("executionrag", {"max_loops": 5}, for_kind(agent=searching, update=Say("prose")), "json_action"),
+]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Every method once through each branch that says something: [(method, its prompts, its client)]."""
+    retriever = small_retriever(tmp_path_factory.mktemp("prompts"))
+    seen = []
+    for method, options, script, mode in CASES:
+        prompts, client = Watched(method), FakeClient(script, tool_calling=mode)
+        record = answer(retriever, method, client, QUESTION, prompts=prompts, **options)[2]
+        assert record.error is None, record.error
+        seen.append((method, prompts, client))
+    return seen
+
+
+def test_every_prompt_file_is_used_and_none_is_missing(watched):
+    used: dict[str, set[str]] = {}
+    for method, prompts, _ in watched:
+        for name in prompts.used:
+            used.setdefault(method if name in stems(method) else "shared", set()).add(name)
+    assert used["shared"] == stems("shared")
+    for method in registry.names():
+        assert used.get(method, set()) == stems(method), method
+
+
+def test_every_placeholder_is_filled_and_every_value_has_its_placeholder(watched):
+    for method, prompts, _ in watched:
+        for name in prompts.used:
+            text = dict.__getitem__(prompts, name)
+            for given in text.filled:
+                fields = {field for _, field, _, _ in string.Formatter().parse(str(text)) if field is not None}
+                assert fields == given, (method, name)
+
+
+def test_no_placeholder_reaches_the_model(watched):
+    names = {
+        field
+        for path in PROMPTS.rglob("*_user.txt")
+        for _, field, _, _ in string.Formatter().parse(path.read_text(encoding="utf-8"))
+        if field
+    } | {"left", "open", "error"}
+    assert {"question", "evidence", "register"} <= names
+    for method, _, client in watched:
+        text = str([m["content"] for b in client.bodies for m in b["messages"]])
+        assert not [name for name in names if f"{{{name}}}" in text], method
+
+
+def test_prompt_folders_match_methods():
+    folders = {p.name for p in PROMPTS.iterdir() if p.is_dir()}
+    assert folders - NOT_METHODS == set(registry.names()) and folders >= NOT_METHODS
+    for folder in folders:
+        assert any((PROMPTS / folder).glob("*.txt")), folder
+
+
+def test_evaluation_prompts_load_and_are_filled():
+    from multihop.evaluation.judge import Prompts
+
+    prompts = Prompts.load(PROMPTS)
+    assert prompts.judge_user.format(answer="a", gold="g") and prompts.extract_user.format(question="q", answer="a")
+    assert stems("judge") == {"system", "user", "retry"} and stems("extract") == {"system", "user"}
+
+
+# -- no prompt text in python
+
+SOURCES = [p for d in ("methods", "llm", "evaluation") for p in sorted((REPO / "src/multihop" / d).rglob("*.py"))]
+
+
+def sentences(path: Path) -> list[str]:
+    """String constants of a file that read like instructions, docstrings and error messages apart."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise):
+            skipped |= {id(n) for n in ast.walk(node)}
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))  # docstrings, of attributes too
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith(("Error", "Miss", "Overflow", "Refused", "Exceeded")):
+            skipped |= {id(n) for n in ast.walk(node)}
+    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in skipped]
+    return [t for t in texts if len(t.split()) >= 12]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
+def test_no_prompt_text_in_python(path):
+    assert [t for t in sentences(path) if "make model" not in t] == []
