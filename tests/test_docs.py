@@ -250,6 +250,12 @@ def test_every_table_has_even_rows():
             assert len(widths) == 1, f"{page.name}: {table[:80]}"
 
 
+def test_the_table_of_stages_is_the_pipelines():
+    stages_of = yaml.safe_load((REPO / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    first = TEXT[REPO / "docs/how-the-numbers-are-made.md"].split("## 2.")[0]
+    assert re.findall(r"^\| (\w+) \| `multihop", first, re.MULTILINE) == list(stages_of)
+
+
 # -- numbers that the pages take from the code
 
 

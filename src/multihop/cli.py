@@ -106,6 +106,8 @@ def run(name: str) -> None:
 
     counts, live = _run(work)
     print(f"{name}: {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}; {live} live calls")
+    if counts.get("error"):
+        print(f"errors are asked again by: dvc repro --force --single-item run@{name} && dvc repro")
 
 
 @app.command()

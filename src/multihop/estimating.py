@@ -1,7 +1,7 @@
 """What params.yaml will cost, before anything is paid: calls, tokens, USD and hours for each run.
 
 Tokens per question are those measured in the demo's runs (results/metrics.json), scaled by the longer
-passages of the target corpus and by its loop limit; an order of magnitude, and printed as one.
+passages of the target corpus; an order of magnitude, and printed as one.
 """
 
 from __future__ import annotations

@@ -66,6 +66,8 @@ class Cell:
             answer = Answer("", "refused", "refused")
             trace.event(trace.loops, "refused", message=str(e))
         except ContextOverflow as e:
+            # A budget used up like any other: "Gave Up" in the failure analysis (App. B).
+            trace.forced = True
             answer = Answer("", "context_overflow", "budget")
             trace.event(trace.loops, "context_overflow", message=str(e)[:200])
         except Exception as e:

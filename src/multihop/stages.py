@@ -97,6 +97,7 @@ def retrieval(session: Session) -> dict[str, Any]:
         questions, gold = splits.questions(prepared), splits.gold(prepared)
         for setting in session.params.settings:
             retriever = running.open_index(session, dataset, setting)
+            chunks = ChunkMap(splits.chunks(prepared, session.params.settings[setting].corpus))
             searches = {
                 "dense": retriever.dense,
                 "semantic_search": retriever.semantic_search,
@@ -104,7 +105,7 @@ def retrieval(session: Session) -> dict[str, Any]:
             }
             for tool, search in searches.items():
                 rankings = {
-                    q.id: [retriever.passages_of(hit.chunk_id) for hit in search(q.text, max(recall.DEPTHS))]
+                    q.id: [chunks.passages_of(hit.chunk_id) for hit in search(q.text, max(recall.DEPTHS))]
                     for q in questions
                 }
                 table = recall.table(rankings, gold, session.params.statistics.seed)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from multihop.errors import EndpointError
+from multihop.errors import ConfigError, EndpointError
 
 QWEN_NAME = "qwen2.5-coder-1.5b-instruct-q4_k_m"
 _QWEN_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
@@ -71,7 +71,7 @@ class EmbeddedServer:
     """A running server; ``url`` is its OpenAI-compatible base address. Ends with its parent process."""
 
     def __init__(self, weights: Path, threads: int | None = None, context: int = CONTEXT_TOKENS):
-        threads = threads or int(os.environ.get("MULTIHOP_LLM_THREADS", min(os.cpu_count() or 1, 8)))
+        threads = threads or _threads(os.environ.get("MULTIHOP_LLM_THREADS", ""))
         command = [sys.executable, "-m", "multihop.llm.embedded", str(weights), str(threads), str(context)]
         # The child ends when its standard input closes, so that a killed parent leaves no server behind.
         self._process = subprocess.Popen(
@@ -114,6 +114,14 @@ def _serve(weights: str, threads: int, context: int) -> None:
     print(f"listening {server.listening_address}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     threading.Event().wait()
+
+
+def _threads(wanted: str) -> int:
+    if not wanted:
+        return min(os.cpu_count() or 1, 8)
+    if not wanted.isdigit() or int(wanted) == 0:
+        raise ConfigError(f"MULTIHOP_LLM_THREADS={wanted!r}: expected a number above 0")
+    return int(wanted)
 
 
 def _free_port() -> int:

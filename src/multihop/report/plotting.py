@@ -99,8 +99,10 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 def finish(figure: Picture) -> Picture:
     """Lay out once and freeze the layout, so that drawing again moves nothing."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     return figure
 
 
