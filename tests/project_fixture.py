@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 from fake_embedder import prepare
-from scripted_server import Fail, Say, Script, completion, little_model
+from scripted_server import Fail, Script, completion, little_model
 
 from multihop import config, jsonl, running, stages
 from multihop.config import Endpoint, Environment, Reader
-from multihop.llm.client import ChatClient, ContextOverflow, Endpoints, Refused, Reply, SideLog, _reply
+from multihop.llm.client import ChatClient, ContextOverflow, Endpoints, Reply, SideLog, _reply
 from multihop.llm.meter import Meter
 from multihop.methods import registry
 from multihop.methods.base import Tools, Trace
@@ -80,8 +80,16 @@ def params_for(**changes: Any) -> dict[str, Any]:
 
 def gold_row(qid: str, answer: str) -> dict[str, Any]:
     return {
-        "id": qid, "answers": [answer], "supporting": ["p0", "p1"], "type": "2hop", "hops": 2, "decomposition": [],
-        "evidences": [], "exact": True, "supporting_sentences": [], "answer_id": None,
+        "id": qid,
+        "answers": [answer],
+        "supporting": ["p0", "p1"],
+        "type": "2hop",
+        "hops": 2,
+        "decomposition": [],
+        "evidences": [],
+        "exact": True,
+        "supporting_sentences": [],
+        "answer_id": None,
     }
 
 
@@ -144,7 +152,9 @@ def prompts_of(method: str) -> dict[str, str]:
 # -- the client: real, and without HTTP
 
 
-def make_client(home: Path, env: Mapping[str, str] | None = None, *, layers: tuple[Path, ...] = (), **options: Any) -> ChatClient:
+def make_client(
+    home: Path, env: Mapping[str, str] | None = None, *, layers: tuple[Path, ...] = (), **options: Any
+) -> ChatClient:
     """A real client of the endpoint in ``MULTIHOP_SCRIPTED_URL``. ``options``: ``endpoint`` and ``reader`` fields,
     ``max_usd``, ``model``."""
     model = options.get("model", "scripted")
@@ -165,7 +175,13 @@ def make_client(home: Path, env: Mapping[str, str] | None = None, *, layers: tup
 class FakeClient:
     """A client whose model is a script: same request bodies, no HTTP, no store. Keeps what it was asked."""
 
-    def __init__(self, script: Script = little_model, tool_calling: str = "native", structured: str = "json_schema", **reader: Any):
+    def __init__(
+        self,
+        script: Script = little_model,
+        tool_calling: str = "native",
+        structured: str = "json_schema",
+        **reader: Any,
+    ):
         self.script = script
         self.endpoint = Endpoint(tool_calling=tool_calling, structured=structured)
         self.reader = Reader(endpoint="scripted", model="scripted", **{"max_tokens": 300} | reader)

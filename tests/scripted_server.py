@@ -309,7 +309,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         else:
-            self._send(outcome.status, {"error": {"message": outcome.message, "code": outcome.code, "type": "scripted"}})
+            self._send(
+                outcome.status, {"error": {"message": outcome.message, "code": outcome.code, "type": "scripted"}}
+            )
 
     def _send(self, status: int, value: Any) -> None:
         data = json.dumps(value).encode()

@@ -1,4 +1,4 @@
-"""The shared agent loop: A-RAG's trace, its budgets, odd models, and ExecutionRAG switched off being A-RAG to the byte."""
+"""The shared agent loop: A-RAG's trace, budgets, odd models; ExecutionRAG switched off is A-RAG to the byte."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_golden_trace(retriever, mode):
     thought = "" if mode == "native" else "known:  | missing: a fact"
 
     def turn(step: int, tool: str, arguments: str) -> Event:
-        return Event(step, "turn", {"thought": thought, "calls": [{"tool": tool, "arguments": arguments}], "answer": False})
+        return Event(
+            step, "turn", {"thought": thought, "calls": [{"tool": tool, "arguments": arguments}], "answer": False}
+        )
 
     def search(step: int, tool: str, query, chunks: list[str]) -> Event:
         found = [e.data["scores"] for e in trace.events if e.kind == "retrieve" and e.step == step]
@@ -57,7 +59,11 @@ def test_golden_trace(retriever, mode):
         search(2, "keyword_search", ["Ilva", "Dorn"], ["p0", "p2"]),
         turn(3, "read_chunk", '{"chunk_ids": ["p3", "p2"]}'),
         Event(3, "read", {"chunk_ids": ["p3", "p2"], "new": ["p3", "p2"], "unknown": []}),
-        Event(4, "turn", {"thought": "" if mode == "native" else "known: it all | missing: nothing", "calls": [], "answer": True}),
+        Event(
+            4,
+            "turn",
+            {"thought": "" if mode == "native" else "known: it all | missing: nothing", "calls": [], "answer": True},
+        ),
     ]
     assert record.answer == "The Glass Harbour [p3]" and record.short is None and record.mode == "free"
     assert (record.status, record.stop_reason, record.forced, record.error) == ("ok", "answered", False, None)
@@ -67,10 +73,16 @@ def test_golden_trace(retriever, mode):
         Retrieved("p0", 2, "keyword_search"),
     )
     assert (record.read, record.cited) == (("p3", "p2"), ())
-    assert (record.loops, record.retrieval_calls, record.usage["reader"].calls, set(record.usage)) == (4, 2, 4, {"reader"})
+    assert (record.loops, record.retrieval_calls, record.usage["reader"].calls, set(record.usage)) == (
+        4,
+        2,
+        4,
+        {"reader"},
+    )
     # A-RAG's counter: the sentences that the searches showed, and the texts read.
     shown = [
-        "A party was held in Sund by the smart guests of the town\nThe Glass Harbour\nThe Glass Harbour is a novel by Ilva Dorn",
+        "A party was held in Sund by the smart guests of the town\n"
+        "The Glass Harbour\nThe Glass Harbour is a novel by Ilva Dorn",
         "Ilva Dorn was born in Marrow Bay in 1912\nThe Glass Harbour is a novel by Ilva Dorn",
         retriever.text("p3"),
         retriever.text("p2"),
@@ -93,7 +105,11 @@ def test_messages_only_grow_and_hold_no_score(retriever, mode):
         assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
     text = str(client.bodies[-1]["messages"])
     scores = [s for e in events(trace, "retrieve") for s in e["scores"] if s != int(s)]
-    assert scores and not any(f"{s:.2f}" in text for s in scores) and not re.search(r"similarity|score", text, re.IGNORECASE)
+    assert (
+        scores
+        and not any(f"{s:.2f}" in text for s in scores)
+        and not re.search(r"similarity|score", text, re.IGNORECASE)
+    )
 
 
 def test_the_two_forms_search_and_read_the_same(retriever):
@@ -114,7 +130,9 @@ def test_the_json_example_is_in_the_system_prompt_of_that_form_alone(retriever):
 
 @BOTH
 def test_an_endless_loop_ends_with_a_forced_answer(retriever, mode):
-    script = for_kind(agent=lambda body: act(body, "semantic_search", f"query {turns(body)}"), chat=Say("Norr, perhaps."))
+    script = for_kind(
+        agent=lambda body: act(body, "semantic_search", f"query {turns(body)}"), chat=Say("Norr, perhaps.")
+    )
     client, trace, record = arag(retriever, script, mode, max_loops=3)
     assert (record.status, record.stop_reason, record.answer) == ("budget", "forced_loops", "Norr, perhaps.")
     assert (record.loops, record.forced, record.usage["reader"].calls) == (3, True, 4)
@@ -145,7 +163,9 @@ def test_the_system_prompt_counts_once(retriever):
 
 
 def test_a_forced_answer_in_json_is_unwrapped(retriever):
-    script = for_kind(agent=always("semantic_search", "x"), chat=lambda body: Say('{"enough": true, "answer": "Norr."}'))
+    script = for_kind(
+        agent=always("semantic_search", "x"), chat=lambda body: Say('{"enough": true, "answer": "Norr."}')
+    )
     record = arag(retriever, script, "json_action", max_loops=1)[2]
     assert (record.answer, record.status) == ("Norr.", "budget")
 
@@ -153,7 +173,12 @@ def test_a_forced_answer_in_json_is_unwrapped(retriever):
 def test_an_empty_forced_answer_is_invalid(retriever):
     script = for_kind(agent=always("semantic_search", "x"), chat=Say(None))
     record = arag(retriever, script, max_loops=1)[2]
-    assert (record.answer, record.status, record.stop_reason, record.forced) == ("", "invalid_output", "forced_loops", True)
+    assert (record.answer, record.status, record.stop_reason, record.forced) == (
+        "",
+        "invalid_output",
+        "forced_loops",
+        True,
+    )
 
 
 # -- odd models
@@ -258,6 +283,8 @@ def test_each_switch_changes_something(retriever, mode, on):
     script = SCRIPTS["the same again"]
     lines = []
     for options in (OFF, OFF | on):
-        record = answer(retriever, "executionrag", FakeClient(script, tool_calling=mode), QUESTION, max_loops=4, **options)[2]
+        record = answer(
+            retriever, "executionrag", FakeClient(script, tool_calling=mode), QUESTION, max_loops=4, **options
+        )[2]
         lines.append(jsonl.dumps(record.to_json()))
     assert lines[0] != lines[1]

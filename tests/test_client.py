@@ -59,9 +59,7 @@ def test_a_reply_and_its_usage(home, serve):
     server = serve(Say("hi there"))
     [reply] = ask(make_client(home))
     assert reply == Reply("hi there", Usage(1, 1, 2), "stop")
-    assert server.bodies == [
-        {"model": "scripted", "messages": HELLO, "temperature": 0.0, "max_tokens": 300, "seed": 0}
-    ]
+    assert server.bodies == [{"model": "scripted", "messages": HELLO, "temperature": 0.0, "max_tokens": 300, "seed": 0}]
 
 
 def test_sampling_tools_and_format_are_sent(home, serve):
@@ -279,7 +277,9 @@ def test_always_opens_no_recording(tmp_path, home, serve, monkeypatch):
     path = recording_of(home, serve)
     (tmp_path / "prices.yaml").write_text("models: {}")
     for live, layers in (("always", 0), ("auto", 1), ("never", 1)):
-        env = Environment.read({"MULTIHOP_LIVE": live, "MULTIHOP_HOME": str(tmp_path / live), "MULTIHOP_RECORDINGS": str(path.parent)})
+        env = Environment.read(
+            {"MULTIHOP_LIVE": live, "MULTIHOP_HOME": str(tmp_path / live), "MULTIHOP_RECORDINGS": str(path.parent)}
+        )
         session = Session(config.parse(params_for()), env, tmp_path)
         assert (len(session.store.layers), session.may_ask) == (layers, live != "never")
 

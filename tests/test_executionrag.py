@@ -160,7 +160,9 @@ def test_a_delta_follows_a_material_change_only(retriever):
 
 @BOTH
 def test_an_update_sees_the_new_evidence_and_changes_the_register(retriever, mode):
-    client, trace, _ = run(retriever, mode=mode, agent=read("p0"), update=[settle("R1", ["p0"], "Marrow Bay"), NOTHING], max_loops=2)
+    client, trace, _ = run(
+        retriever, mode=mode, agent=read("p0"), update=[settle("R1", ["p0"], "Marrow Bay"), NOTHING], max_loops=2
+    )
     update = client.asked("register")[1]
     assert update["messages"][0]["content"] == PROMPTS["update_system"] and update["temperature"] == 0.0
     assert update["messages"][1]["content"] == PROMPTS["update_user"].format(
@@ -242,7 +244,13 @@ def test_a_register_that_is_all_retired_is_built_anew_once(retriever):
         json.dumps(
             {
                 "updates": [
-                    {"id": i, "note": "", "supporting_chunk_ids": [], "status": "retired", "reason": f"{i} is about another person"}
+                    {
+                        "id": i,
+                        "note": "",
+                        "supporting_chunk_ids": [],
+                        "status": "retired",
+                        "reason": f"{i} is about another person",
+                    }
                     for i in ("R1", "R2")
                 ]
             }

@@ -57,7 +57,9 @@ def test_vanilla_shows_the_top_k_best_first(retriever, k):
     assert len(ids) == min(k, 5) and record.cited == record.read == tuple(ids)
     prompts = prompts_of("vanilla")
     shown = "\n\n".join(f"[{c}] {retriever.text(c)}" for c in ids)
-    assert client.bodies[0]["messages"][1]["content"] == prompts["reader_user"].format(passages=shown, question=QUESTION)
+    assert client.bodies[0]["messages"][1]["content"] == prompts["reader_user"].format(
+        passages=shown, question=QUESTION
+    )
     assert record.retrieved == tuple(Retrieved(c, 1, "retrieve") for c in ids)
     assert record.retrieved_tokens == sum(retriever.tokens(c) for c in ids) and record.retrieval_calls == 1
     [search] = events(trace, "retrieve")
@@ -82,7 +84,12 @@ def test_cot_reader_uses_its_own_prompt_over_the_same_passages(retriever):
 
 def test_cot_query_searches_with_question_and_rationale(retriever):
     client, trace, record = run(
-        retriever, "cot_rag", in_turn([Say(" Ilva Dorn was born there. "), TWO_LINES]), variant="query", k=2, rationale_tokens=33
+        retriever,
+        "cot_rag",
+        in_turn([Say(" Ilva Dorn was born there. "), TWO_LINES]),
+        variant="query",
+        k=2,
+        rationale_tokens=33,
     )
     assert events(trace, "retrieve")[0]["query"] == f"{QUESTION} Ilva Dorn was born there."
     first, second = client.bodies

@@ -53,8 +53,10 @@ def searching(body):
 
 def ready():
     both = [settle("R1", ["p0"], "there"), settle("R2", ["p1"], "her")]
-    return for_kind(agent=in_turn([lambda b: act(b, "read_chunk", ["p0"]), lambda b: act(b, "read_chunk", ["p1"])], then=searching),
-                    update=in_turn(both))
+    return for_kind(
+        agent=in_turn([lambda b: act(b, "read_chunk", ["p0"]), lambda b: act(b, "read_chunk", ["p1"])], then=searching),
+        update=in_turn(both),
+    )
 
 
 CASES = [
@@ -65,7 +67,12 @@ CASES = [
     ("arag", {"max_loops": 2}, for_kind(agent=searching), "native"),
     ("arag", {}, lambda body: Say("prose") if kind_of(body) == "agent" else little_model(body), "json_action"),
     ("executionrag", {}, ready(), "native"),
-    ("executionrag", {"seed_evidence": False}, lambda b: conclude(b, "x") if kind_of(b) == "agent" else little_model(b), "native"),
+    (
+        "executionrag",
+        {"seed_evidence": False},
+        lambda b: conclude(b, "x") if kind_of(b) == "agent" else little_model(b),
+        "native",
+    ),
     ("executionrag", {"max_loops": 5}, for_kind(agent=searching, update=Say("prose")), "json_action"),
 ]
 
@@ -144,9 +151,15 @@ def sentences(path: Path) -> list[str]:
             skipped |= {id(n) for n in ast.walk(node)}
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(id(node.value))  # docstrings, of attributes too
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith(("Error", "Miss", "Overflow", "Refused", "Exceeded")):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith(
+            ("Error", "Miss", "Overflow", "Refused", "Exceeded")
+        ):
             skipped |= {id(n) for n in ast.walk(node)}
-    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in skipped]
+    texts = [
+        n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in skipped
+    ]
     return [t for t in texts if len(t.split()) >= 12]
 
 

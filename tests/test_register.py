@@ -1,4 +1,4 @@
-"""The register's rules: what no model can break (paper 1, eq. 1-8; the open points as docs/deviations.md settles them)."""
+"""The register's rules: what no model can break (paper 1, eq. 1-8; open points: docs/deviations.md)."""
 
 from __future__ import annotations
 
@@ -147,9 +147,7 @@ def test_reopening_needs_a_reason_and_keeps_it(register):
     assert register.items["R1"].status == "resolved" and "reopened without a reason" in notes[0]
     transitions, _ = apply(register, change("R1", "pending", reason="another novel of that name"))
     assert register.items["R1"].passages == ("p1",)
-    assert transitions == [
-        {"id": "R1", "from": "resolved", "to": "pending", "reason": "another novel of that name"}
-    ]
+    assert transitions == [{"id": "R1", "from": "resolved", "to": "pending", "reason": "another novel of that name"}]
 
 
 def test_unknown_items_are_ignored_and_missing_ones_kept(register):
@@ -215,7 +213,11 @@ def test_ready_and_void():
 def test_snapshot_shows_every_item_as_json(register):
     apply(register, change("R1", "resolved", "Oda Wren", ("p1",)))
     assert register.snapshot()[0] == {
-        "id": "R1", "question": "Who wrote The Lantern Ferry?", "status": "resolved", "note": "Oda Wren", "passages": ["p1"],
+        "id": "R1",
+        "question": "Who wrote The Lantern Ferry?",
+        "status": "resolved",
+        "note": "Oda Wren",
+        "passages": ["p1"],
         "reason": "",
     }
 

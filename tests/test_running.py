@@ -1,4 +1,4 @@
-"""A run as a whole: the same records whatever the order, workers, crashes and replays; errors are retried, never answers."""
+"""A run as a whole: the same records whatever the order, workers and replays; errors are retried, never answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from project_fixture import (
     run_project,
     write_params,
 )
-from scripted_server import OVERFLOW, DROP, Fail, Say, ScriptedServer, body_hash, little_model, question_of
+from scripted_server import DROP, OVERFLOW, Fail, Say, ScriptedServer, body_hash, little_model, question_of
 
 from multihop import jsonl, running
 from multihop.errors import DataError, EndpointError, MultihopError, ReplayMiss
@@ -161,7 +161,10 @@ def test_shuffled_gold_changes_no_record(three, serve, at_home):
     gold = shuffled / "data/prepared/musique/gold.jsonl"
     ids = [row["id"] for row in jsonl.read(gold)]
     answers = [QUESTIONS[q][1] for q in ids]
-    rows = [gold_row(q, a) | {"type": "x", "hops": 4, "supporting": ["p9"]} for q, a in zip(ids, answers[1:] + answers[:1], strict=True)]
+    rows = [
+        gold_row(q, a) | {"type": "x", "hops": 4, "supporting": ["p9"]}
+        for q, a in zip(ids, answers[1:] + answers[:1], strict=True)
+    ]
     jsonl.write(gold, rows)
     at_home("plain")
     expected = records_bytes(plain)
@@ -174,7 +177,9 @@ def test_shuffled_gold_changes_no_record(three, serve, at_home):
 
 def test_seeds_are_an_axis_of_a_run(project, serve):
     server = serve()
-    root = project(seeds=[3, 0], runs={"direct": {"method": "direct"}, "one": {"method": "direct", "seeds": [7], "questions": 2}})
+    root = project(
+        seeds=[3, 0], runs={"direct": {"method": "direct"}, "one": {"method": "direct", "seeds": [7], "questions": 2}}
+    )
     assert run_project(root, "direct") == {"ok": 12}
     assert [(r.qid, r.seed) for r in records_of(root, "direct")] == [(q, s) for q in sorted(QUESTIONS) for s in (0, 3)]
     assert {b["seed"] for b in server.bodies} == {0, 3}
@@ -247,7 +252,11 @@ def test_the_random_generator_depends_on_run_seed_and_question_alone():
 
 def test_statuses_are_counted_and_only_errors_count_as_errors(project, serve):
     script = failing(Say(None, refusal="No."), "Lantern")
-    serve(lambda body: OVERFLOW if "buried" in question_of(body) else Say(None) if "taught" in question_of(body) else script(body))
+    serve(
+        lambda body: (
+            OVERFLOW if "buried" in question_of(body) else Say(None) if "taught" in question_of(body) else script(body)
+        )
+    )
     root = project()
     assert run_project(root, "vanilla") == {"refused": 2, "budget": 1, "invalid_output": 1, "ok": 2}
     assert all(r.answer == "" and r.error is None for r in records_of(root, "vanilla") if r.status != "ok")

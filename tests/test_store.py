@@ -231,7 +231,7 @@ def recording(tmp_path, name: str = "r") -> bytes:
 def loads(tmp_path, data: bytes) -> None:
     path = tmp_path / "damaged.jsonl.zst"
     path.write_bytes(data)
-    with pytest.raises(DataError, match="damaged.jsonl.zst"):
+    with pytest.raises(DataError, match="damaged"):
         Layer(path)
 
 

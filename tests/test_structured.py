@@ -54,7 +54,9 @@ def test_what_can_be_mended_is_mended_and_said(text):
     assert answer_of(text) == ("Norr", True)
 
 
-@pytest.mark.parametrize("text", [PROSE, OTHER, "", "null", "[]", f"[{GOOD}]", "42", '"Norr"', "[" * 50_000, '{"a":' * 5_000, "{}"])
+@pytest.mark.parametrize(
+    "text", [PROSE, OTHER, "", "null", "[]", f"[{GOOD}]", "42", '"Norr"', "[" * 50_000, '{"a":' * 5_000, "{}"]
+)
 def test_what_is_no_answer(text):
     assert answer_of(text)[0] is None
 
@@ -74,8 +76,14 @@ def test_a_cut_emoji_leaves_text_that_can_be_written():
     assert whole.answer == "😀 ø"
 
 
-@given(st.text(max_size=60) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-       lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=8), x, max_size=3), max_leaves=8).map(json.dumps))
+@given(
+    st.text(max_size=60)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=8), x, max_size=3),
+        max_leaves=8,
+    ).map(json.dumps)
+)
 @settings(max_examples=60, deadline=None)
 def test_no_reply_of_a_model_raises(text):
     for model in (Action, Update, Initialisation):

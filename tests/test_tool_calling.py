@@ -64,7 +64,9 @@ def test_native_sends_the_tools_and_an_action_its_schema():
 def test_the_agent_samples_at_its_own_temperature():
     for mode in ("native", "json_action"):
         client = FakeClient(lambda body: conclude(body, "x"), tool_calling=mode, temperature=0.0, agent_temperature=1.0)
-        asyncio.run(Model("reader", client, Trace(), 0, "{error}").act([{"role": "user", "content": "x"}], list(TOOL_SPECS)))
+        asyncio.run(
+            Model("reader", client, Trace(), 0, "{error}").act([{"role": "user", "content": "x"}], list(TOOL_SPECS))
+        )
         assert client.bodies[0]["temperature"] == 1.0
 
 
@@ -72,7 +74,9 @@ def test_the_agent_samples_at_its_own_temperature():
 
 
 def test_an_answer_may_stand_in_known_alone():
-    turn, _, _ = turn_of("json_action", Say('{"known": "Norr (p9)", "missing": "nothing", "enough": true, "answer": ""}'))
+    turn, _, _ = turn_of(
+        "json_action", Say('{"known": "Norr (p9)", "missing": "nothing", "enough": true, "answer": ""}')
+    )
     assert (turn.text, turn.calls) == ("Norr (p9)", ())
 
 
@@ -84,7 +88,13 @@ def test_thoughts_are_kept_apart_from_the_answer():
 
 @pytest.mark.parametrize(
     ("written", "ids"),
-    [("p1, p2", ["p1", "p2"]), ("[p1, p2]", ["p1", "p2"]), ("['p1', 'p2']", ["p1", "p2"]), (" p1 ,, ", ["p1"]), ("", [])],
+    [
+        ("p1, p2", ["p1", "p2"]),
+        ("[p1, p2]", ["p1", "p2"]),
+        ("['p1', 'p2']", ["p1", "p2"]),
+        (" p1 ,, ", ["p1"]),
+        ("", []),
+    ],
 )
 def test_a_list_in_one_argument_is_split_at_commas(written, ids):
     said = json.dumps({"enough": False, "tool": "read_chunk", "argument": written})
@@ -134,14 +144,18 @@ def test_an_unknown_chunk_is_answered_in_words_and_recorded(retriever, mode):
     assert record.read == ("p1",) and [r.chunk_id for r in record.retrieved] == ["p1"]
 
 
-@pytest.mark.parametrize("arguments", ["not json", "", "null", "[]", '"text"', "{", '{"query": 7}', '{"query": null}', "{}"])
+@pytest.mark.parametrize(
+    "arguments", ["not json", "", "null", "[]", '"text"', "{", '{"query": 7}', '{"query": null}', "{}"]
+)
 def test_bad_arguments_of_a_native_call(retriever, arguments):
     client = FakeClient(in_turn([Say(None, (("semantic_search", arguments),)), Say("done")]))
     _, trace, record = answer(retriever, "arag", client, "Who?")
     assert "needs 'query'" in events(trace, "tool_error")[0]["message"]
     assert (record.status, record.answer) == ("ok", "done")
     assert client.bodies[1]["messages"][-1] == {
-        "role": "tool", "tool_call_id": "call_0_0", "content": "Error: semantic_search needs 'query', a non-empty string."
+        "role": "tool",
+        "tool_call_id": "call_0_0",
+        "content": "Error: semantic_search needs 'query', a non-empty string.",
     }
 
 

@@ -147,6 +147,8 @@ def render(names: Annotated[list[str] | None, typer.Argument(help="default: all 
     """Stage: execute notebooks into results/notebooks (ipynb and HTML), their figures into figures/."""
     from multihop.report import render as report_render
 
+    for folder in ("results/notebooks", "figures"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     for name in names or _load().notebooks:
         print(report_render.render(Path("."), name))
 

@@ -9,12 +9,12 @@ The paper chose its cases by hand; ours are picked by rule, so that nobody picks
    item was resolved on passages of which none is gold; else the first trace. ``Case.why`` says which it is.
 
 Of traces that show an effect those of MuSiQue, the paper's dataset, go first. Ties go to the right answers, then to the
-order of datasets, settings, question ids, seeds. Three different questions are shown where there are three.
+order of datasets, settings, question ids, seeds. The three are different questions where enough of them show anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -56,13 +56,19 @@ def choose_cases(report: Report) -> tuple[Case, ...]:
         for number, (rank, _) in _RULES.items():
             _keep(best[number], rank(trace), trace)
     chosen: dict[int, Trace] = {}
-    for number in (3, 2, 1):  # The rarest effect chooses first.
-        ranked = [trace for _, trace in best[number].values()]
+    # What shows its effect chooses first; of those the rarer.
+    for number in sorted((3, 2, 1), key=lambda n: not _shown(best[n], n)):
         taken = {(t.dataset, t.record.qid) for t in chosen.values()}
-        fresh = [t for t in ranked if (t.dataset, t.record.qid) not in taken]
+        ranked = [trace for _, trace in best[number].values()]
+        fresh = [t for question, (rank, t) in best[number].items() if question not in taken and rank[0]]
         if ranked:
             chosen[number] = (fresh or ranked)[0]
     return tuple(Case(n, EFFECTS[n - 1], _RULES[n][1](chosen[n]), chosen[n]) for n in sorted(chosen))
+
+
+def _shown(best: Mapping[Any, tuple[tuple, Trace]], number: int) -> bool:
+    """Whether the highest rank of a case is one that shows its effect."""
+    return any(rank[0] >= _SHOWN[number] for rank, _ in best.values())
 
 
 def case(report: Report, number: int) -> Case | None:
@@ -126,11 +132,13 @@ def _why_3(t: Trace) -> str:
         return f"{plain} Shown instead: a guard outside the model acted ({t.clean(notes[0])})."
     if t.premature:
         return f"{plain} Shown instead: {t.premature} item(s) resolved on passages of which none is gold."
-    return f"{plain} Nor did a guard act."
+    return f"{plain} Nor did a guard act, or an item close early."
 
 
 _Rule = tuple[Callable[[Trace], "tuple | None"], Callable[[Trace], str]]
 _RULES: dict[int, _Rule] = {1: (_rank_1, _why_1), 2: (_rank_2, _why_2), 3: (_rank_3, _why_3)}
+_SHOWN = {1: 1, 2: True, 3: 2}
+"""The first number of a rank from which on the effect is there: a gain; two items resolved; an item retired."""
 
 
 # -- the table beside each picture
@@ -172,11 +180,14 @@ def _action(trace: Trace, record: RunRecord, event: Event) -> str:
         gold = [hop for hop, p in enumerate(trace.gold.supporting, 1) if trace.world.chunks.chunks_of(p) & first
                 & set(data["chunk_ids"])]  # fmt: skip
         brought = f" (gold passage {', '.join(map(str, gold))})" if gold else ""
-        return f"{data['tool'].removesuffix('_search')} “{trace.query(data['query'])}”{brought}"
+        repeat = " (a repeat)" if data["repeat"] else ""
+        return f"{data['tool'].removesuffix('_search')} “{trace.query(data['query'])}”{repeat}{brought}"
     if event.kind == "read":
         return "read " + ", ".join(trace.title(c) for c in data["new"]) if data["new"] else "read nothing new"
     if event.kind == "register" and data["source"] == "init":
         return "register: " + ", ".join(f"{i['id']} {i['status']}" for i in data["items"])
+    if event.kind == "turn":
+        return "answers" if data["answer"] else ""
     if event.kind == "transition":
         note = _note(trace, record, event)
         return f"{data['id']} → {data['to']}" + (f" ({note})" if note else "")

@@ -25,7 +25,7 @@ SUBTITLES = (
     "each loop: show the open item → the agent searches → update the items that the new evidence touches",
     "when no item is open, or when the loops are used up: from the register and its supporting passages",
 )
-CHARACTER = 0.0074
+CHARACTER = 0.0076
 """Inches of a character's width for each point of type size, on average."""
 LOOPS_SHOWN = 6
 

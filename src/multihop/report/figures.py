@@ -50,6 +50,7 @@ ABLATIONS = {
 """System -> (name, colour, marker)."""
 SHAPES = {"main": ("o", 10.0), "second": ("s", 7.0)}
 """Role of the setting -> (marker, size): of two points in one place both can be seen."""
+TOKENS = "retrieved tokens per question (log scale)"
 EDGE = "Hollow: printed in the paper; a triangle at the right edge where it prints only the accuracy."
 
 
@@ -119,8 +120,8 @@ def figure_4(report: Report) -> Figure:
     figure = Picture(heading, footer(report, cells, note), height=6.4)
     upper, lower = figure.body.subfigures(2, 1, height_ratios=[1.15, 1])
     panels = upper.subplots(1, len(report.datasets), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, dataset in zip(panels, report.datasets, strict=True):
-        _frontier(report, axes, dataset)
+    tokens = [t for axes, d in zip(panels, report.datasets, strict=True) for t in _frontier(report, axes, d)]
+    _limit_tokens(panels[0], tokens)
     panels[0].set_ylabel("LLM-Acc, %")
     handles = [
         _dot(colour, *SHAPES[role], f"{report.label_run(run)}, {embedder(report, role)}")
@@ -139,17 +140,17 @@ def figure_4(report: Report) -> Figure:
     return finish(figure)
 
 
-def _frontier(report: Report, axes: Any, dataset: str) -> None:
-    """One panel: both methods under both embedders, ours filled and the paper's hollow."""
+def _frontier(report: Report, axes: Any, dataset: str) -> list[float]:
+    """One panel: both methods under both embedders, ours filled and the paper's hollow; returns the tokens of all."""
     _token_axes(axes, report.label_dataset(dataset))
-    points, missing = [], []
+    points, missing, printed = [], [], []
     for role in ROLES:
         for shift, (run, colour) in enumerate(METHODS.items()):
             cell = Cell("Figure 4", dataset, run, role, "llm_acc", "all")
             point = _point(report, axes, cell, colour, *SHAPES[role])
             points += [point] if point else []
             missing += [] if point else [f"{report.label_run(run)}, {role} embedder"]
-            _paper_point(report, axes, cell, (colour, SHAPES[role][0]), shift)
+            printed += _paper_point(report, axes, cell, (colour, SHAPES[role][0]), shift)
     best, line = -1.0, []
     for tokens, accuracy in sorted(points, key=lambda p: (p[0], -p[1])):
         if accuracy > best:
@@ -158,6 +159,7 @@ def _frontier(report: Report, axes: Any, dataset: str) -> None:
     if line:
         axes.plot(*zip(*line, strict=True), color=MUTED, linewidth=1, zorder=1)
     _say_missing(axes, missing)
+    return [*(tokens for tokens, _ in points), *printed]
 
 
 def _token_axes(axes: Any, heading: str) -> None:
@@ -165,11 +167,18 @@ def _token_axes(axes: Any, heading: str) -> None:
     percent_axis(axes)
     axes.set_ylim(-5, 108)
     axes.set_xscale("log")
-    axes.set_xlabel("retrieved tokens per question (log scale)")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.set_xlabel(TOKENS)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x")
+
+
+def _limit_tokens(axes: Any, tokens: list[float]) -> None:
+    """The points decide the axis (shared by the panels); a whisker down to 0 has no place on it and is cut."""
+    if tokens:
+        low, high = 0.6 * min(tokens), 1.4 * max(tokens)
+        axes.set_xlim(low, high)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
 
 
 def _point(report: Report, axes: Any, cell: Cell, colour: str, marker: str, size: float) -> tuple[float, float] | None:
@@ -187,16 +196,18 @@ def _arms(value: Measured, centre: float) -> list[list[float]]:
     return [[max(centre - max(value.low, 0.5), 0)], [max(value.high - centre, 0)]]
 
 
-def _paper_point(report: Report, axes: Any, cell: Cell, look: tuple[str, str], shift: int) -> None:
-    """What the paper prints of a cell; ``shift`` keeps equal marks on the edge apart."""
+def _paper_point(report: Report, axes: Any, cell: Cell, look: tuple[str, str], shift: int) -> list[float]:
+    """What the paper prints of a cell; ``shift`` keeps equal marks on the edge apart. Returns the tokens it drew at."""
     accuracy, tokens = _printed(report, cell), _printed(report, cell._replace(metric="retrieved_tokens"))
     colour, marker = look
     hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.4, "linestyle": "none"}
     if accuracy is not None and tokens is not None:
         axes.plot([tokens], [accuracy], marker=marker, markersize=8, zorder=2, **hollow)
-    elif accuracy is not None:
+        return [tokens]
+    if accuracy is not None:
         at = axes.get_yaxis_transform()
         axes.plot([1 + 0.022 * shift], [accuracy], marker="<", markersize=7, transform=at, clip_on=False, **hollow)
+    return []
 
 
 def _dot(colour: str, marker: str, size: float, label: str) -> Line2D:
@@ -205,7 +216,7 @@ def _dot(colour: str, marker: str, size: float, label: str) -> Line2D:
 
 def _say_missing(axes: Any, missing: list[str]) -> None:
     if missing:
-        axes.text(0.03, 0.08, "not run:\n" + "\n".join(missing), transform=axes.transAxes, size=8, color=MUTED)
+        axes.set_xlabel(f"{TOKENS}\nnot run: " + "\n".join(missing))
 
 
 def _ablation_bars(report: Report, axes: Any, role: str) -> None:
@@ -240,15 +251,18 @@ def figure_6(report: Report) -> Figure:
         return _no_figure(report, heading, cells)
     figure = Picture(heading, footer(report, cells, EDGE), height=3.8)
     panels = figure.body.subplots(1, 2, sharex=True, sharey=True)
+    tokens = []
     for axes, role in zip(panels, ROLES, strict=True):
         _token_axes(axes, embedder(report, role))
         missing = []
         for shift, (run, (name, colour, marker)) in enumerate(ABLATIONS.items()):
             cell = Cell("Figure 6", "musique", run, role, "llm_acc", "all")
-            if _point(report, axes, cell, colour, marker, 8.0) is None:
-                missing.append(name)
-            _paper_point(report, axes, cell, (colour, marker), shift)
+            point = _point(report, axes, cell, colour, marker, 8.0)
+            missing += [] if point else [name]
+            tokens += [point[0]] if point else []
+            tokens += _paper_point(report, axes, cell, (colour, marker), shift)
         _say_missing(axes, missing)
+    _limit_tokens(panels[0], tokens)
     panels[0].set_ylabel("LLM-Acc, %")
     handles = [_dot(colour, marker, 8, name) for name, colour, marker in ABLATIONS.values()]
     figure.body.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -291,9 +305,9 @@ def _categories(report: Report, axes: Any, dataset: str, groups: list[str], metr
         for j, (role, colour) in enumerate(zip(ROLES, EMBEDDERS, strict=True)):
             cell = Cell("Figure 5", dataset, "executionrag", role, metric, group)
             value = measure(report, cell)
-            sizes.add(value.n)
+            sizes |= {value.n} if value.ran else set()
             bar(axes, i + (j - 0.5) * 0.42, 0.38, value, colour)
             _paper_mark(report, axes, i + (j - 0.5) * 0.42 + 0.11, cell)
         name = group.replace("-hop", " hops").replace("_", "\n")
-        labels.append(f"{name}\nn = {'/'.join(map(str, sorted(sizes)))}")
+        labels.append(f"{name}\nn = {'/'.join(map(str, sorted(sizes))) or 0}")
     axes.set_xticks(range(len(groups)), labels)

@@ -119,7 +119,7 @@ def _call(trace: Trace, event: Event, columns: Columns) -> list[str]:
     if event.kind == "read":
         head, text = "read:", ", ".join(trace.title(c) for c in data["new"]) or "nothing new"
     else:
-        head = TOOLS.get(data["tool"], data["tool"]) + (" (repeat):" if data["repeat"] else ":")
+        head = "repeated:" if data["repeat"] else f"{TOOLS.get(data['tool'], data['tool'])}:"
         text = trace.query(data["query"])
     return [head, *textwrap.wrap(text, columns.characters, max_lines=3, placeholder=" …")]
 

@@ -1,0 +1,281 @@
+"""params.yaml: what is wrong is said with place, nearest valid key and allowed values, before anything runs."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from project_fixture import REPO, URL_ENV, params_for
+
+from multihop import config
+from multihop.config import Environment
+from multihop.errors import ConfigError
+from multihop.methods import registry
+
+
+def changed(place: str, value) -> dict:
+    """The small project's params with the value at a dotted place replaced (or, ``...``, taken out)."""
+    params = copy.deepcopy(params_for())
+    *parents, last = place.split(".")
+    block = params
+    for key in parents:
+        block = block.setdefault(key, {})
+    if value is ...:
+        del block[last]
+    else:
+        block[last] = value
+    return params
+
+
+def error_of(place: str, value) -> str:
+    with pytest.raises(ConfigError) as error:
+        registry.check(config.parse(changed(place, value)))
+    return str(error.value)
+
+
+# -- what is valid
+
+
+@pytest.mark.parametrize(
+    "path", [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))], ids=lambda p: p.stem
+)
+def test_the_shipped_params_are_valid(path):
+    params = config.load(path)
+    registry.check(params)
+    assert all(list(params.cells(run)) for run in params.runs)
+
+
+def test_the_demo_has_the_runs_and_settings_of_the_paper():
+    params = config.load(REPO / "params.yaml")
+    assert set(params.datasets) == {"hotpotqa", "2wikimultihopqa", "musique"} and len(params.settings) == 2
+    everywhere = ["direct", "vanilla_k3", "vanilla_k5", "vanilla_k10", "cot_rag", "arag", "executionrag"]
+    assert all(len(list(params.cells(run))) == 6 for run in everywhere)
+    for run in ("executionrag_question_only", "executionrag_no_updates"):
+        assert {dataset for dataset, _ in params.cells(run)} == {"musique"}
+
+
+def test_arag_and_executionrag_are_matched_in_the_demo():
+    """The register, its seed, dedup and nudge are the only differences."""
+    params = config.load(REPO / "params.yaml")
+    a, b = (registry.create(params.run(run), "x").params.model_dump() for run in ("arag", "executionrag"))
+    assert {k for k in a if a[k] != b[k]} == {"dedup"}
+
+
+def test_cells_seeds_and_indexes():
+    settings = {"small": {"reader": "scripted", "embedder": "lsa"}, "big": {"reader": "scripted", "embedder": "lsa"}}
+    runs = {"all": {"method": "direct"}, "one": {"method": "direct", "settings": ["big"], "seeds": [4]}}
+    params = config.parse(params_for(settings=settings, runs=runs, seeds=[1, 2]))
+    assert list(params.cells("all")) == [("musique", "small"), ("musique", "big")]
+    assert list(params.cells("one")) == [("musique", "big")]
+    assert (params.seeds_of("all"), params.seeds_of("one")) == ([1, 2], [4])
+    assert params.index_name("small") == params.index_name("big") == "lsa-passages"
+    with pytest.raises(ConfigError, match="unknown run 'al'; did you mean 'all'"):
+        params.run("al")
+
+
+# -- unknown keys
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("dataset", "dataset: unknown key 'dataset'; did you mean 'datasets'? Known: profile, source"),
+        ("settings.small.embeder", "unknown key 'embeder'; did you mean 'embedder'? Known: reader, embedder, corpus"),
+        ("readers.scripted.temprature", "did you mean 'temperature'"),
+        ("endpoints.scripted.toolcalling", "did you mean 'tool_calling'"),
+        ("data.musique.question", "did you mean 'questions'"),
+        ("embedders.lsa.pool", "did you mean 'pooling'"),
+        ("retrieval.bm25k1", "did you mean 'bm25_k1'"),
+        ("judge.extract", "did you mean 'extract_reader'"),
+        ("statistics.resample", "did you mean 'resamples'"),
+        ("demo.passage", "did you mean 'passages'"),
+        ("runs.arag.max_loop", "params.yaml: runs.arag: max_loop: unknown key 'max_loop'; did you mean 'max_loops'"),
+        ("runs.vanilla.kk", "unknown key 'kk'; did you mean 'k'"),
+        ("zzz", "unknown key 'zzz' Known: profile"),
+    ],
+)
+def test_an_unknown_key_names_its_nearest_neighbour(place, message):
+    assert message in error_of(place, 1)
+
+
+# -- wrong types and values
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("seeds", "0", "seeds: Input should be a valid list (found '0')"),
+        ("seeds", ["0"], "seeds.0: Input should be a valid integer (found '0')"),
+        ("seeds", [True], "seeds.0: Input should be a valid integer"),
+        ("datasets", ["hotpot"], "'hotpotqa', '2wikimultihopqa' or 'musique'"),
+        ("source", "web", "source: Input should be 'demo', 'local' or 'hub' (found 'web')"),
+        ("readers.scripted.temperature", 3, "readers.scripted.temperature: Input should be less than or equal to 2"),
+        ("readers.scripted.temperature", "0", "valid number"),
+        ("readers.scripted.max_tokens", 0, "greater than 0"),
+        ("readers.scripted.model", ..., "readers.scripted.model: Field required"),
+        ("endpoints.scripted.kind", "azure", "'embedded' or 'openai'"),
+        ("endpoints.scripted.tool_calling", "xml", "'native' or 'json_action'"),
+        ("settings.small.corpus", "chunk500", "'passages' or 'chunk1000'"),
+        ("max_error_share", 1.5, "max_error_share: Input should be less than or equal to 1"),
+        ("embedders.lsa", {}, "embedders.lsa: give `preset` or `model`"),
+        ("data", {"nq": {}}, "data.nq"),
+        ("runs.arag.k", "five", "runs.arag: k: Input should be a valid integer (found 'five')"),
+        ("runs.arag.method", ..., "runs.arag.method: Field required"),
+        ("runs.arag.questions", 0, "runs.arag.questions: Input should be greater than 0"),
+        ("judge", ..., "judge: Field required"),
+    ],
+)
+def test_a_wrong_value_is_explained(place, value, message):
+    assert message in error_of(place, value)
+
+
+def test_all_problems_are_listed_at_once():
+    params = changed("seeds", "0") | {"sourse": "demo"}
+    with pytest.raises(ConfigError) as error:
+        config.parse(params)
+    assert "seeds: " in str(error.value) and "did you mean 'source'" in str(error.value)
+
+
+# -- impossible combinations
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("settings.small.reader", "scriptd", "settings.small.reader: unknown name 'scriptd'; did you mean 'scripted'"),
+        ("settings.small.embedder", "bge", "settings.small.embedder: unknown name 'bge' Known: lsa"),
+        ("readers.scripted.endpoint", "openai", "readers.scripted.endpoint: unknown name 'openai'"),
+        ("judge.reader", "gpt", "judge.reader: unknown name 'gpt'"),
+        ("judge.extract_reader", "gpt", "judge.extract_reader: unknown name 'gpt'"),
+        ("datasets", ["musique", "hotpotqa"], "datasets: unknown name 'hotpotqa' Known: musique"),
+        ("datasets", [], "datasets: at least one is needed"),
+        ("seeds", [], "seeds: at least one is needed"),
+        ("settings", {}, "settings: at least one is needed"),
+        ("runs", {}, "runs: at least one is needed"),
+        ("seeds", [0, 0], "seeds: an entry is listed twice"),
+        ("datasets", ["musique", "musique"], "datasets: an entry is listed twice"),
+        ("runs.arag.settings", ["smal"], "runs.arag.settings: unknown name 'smal'; did you mean 'small'"),
+        ("runs.arag.datasets", ["hotpotqa"], "runs.arag.datasets: unknown name 'hotpotqa'"),
+        ("runs.arag.settings", [], "runs.arag.settings: at least one is needed"),
+        ("runs.arag.datasets", [], "runs.arag.datasets: at least one is needed"),
+        ("runs.arag.seeds", [], "runs.arag.seeds: at least one is needed"),
+        ("runs.arag.seeds", [1, 1], "runs.arag.seeds: an entry is listed twice"),
+        ("runs.a/b", {"method": "direct"}, "runs.a/b: a run's name has letters"),
+        ("runs.arag.method", "agrag", "unknown method 'agrag'; did you mean 'arag'"),
+        ("runs.direct.k", 3, "runs.direct: k: unknown key 'k'"),
+        ("retrieval.chunk_overlap", 500, "retrieval.chunk_overlap"),
+    ],
+)
+def test_an_impossible_combination_is_refused(place, value, message):
+    assert message in error_of(place, value)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "", "."])
+@pytest.mark.parametrize("block", ["settings", "embedders"])
+def test_names_that_become_folders_hold_no_path(block, name):
+    entry = params_for()[block]
+    with pytest.raises(ConfigError, match=f"{block}.*name"):
+        config.parse(params_for(**{block: entry | {name: next(iter(entry.values()))}}))
+
+
+@pytest.mark.parametrize(
+    ("embedder", "message"),
+    [
+        ({"preset": "minlm"}, "embedders.lsa.*did you mean 'minilm'"),
+        ({"preset": "lsa", "dim": 900}, "embedders.lsa.*dim"),
+    ],
+)
+def test_an_embedder_is_checked_before_anything_runs(tmp_path, monkeypatch, embedder, message):
+    from multihop import cli
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(changed("embedders.lsa", embedder)))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        cli.validate()
+
+
+# -- the file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "expected a mapping"), ("- a\n- b", "found list"), ("a: [", "not YAML"), ("just text", "found str")],
+)
+def test_a_file_that_is_no_params(tmp_path, text, message):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        config.load(path)
+
+
+def test_a_missing_file_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match="no such file; run this from the project's folder"):
+        config.load(tmp_path / "params.yaml")
+
+
+def test_fingerprints_follow_values_not_order():
+    a, b = {"x": 1, "y": [2]}, {"y": [2], "x": 1}
+    assert config.fingerprint(a) == config.fingerprint(b) != config.fingerprint({"x": 1, "y": [3]})
+    assert len(config.fingerprint(config.parse(params_for()))) == 16
+
+
+# -- the environment
+
+
+def test_environment_defaults():
+    env = Environment.read({})
+    assert env == Environment("auto", Path(".multihop"), Path("data/recordings"), None, None, None)
+
+
+def test_environment_values():
+    env = Environment.read(
+        {
+            "MULTIHOP_LIVE": "never",
+            "MULTIHOP_HOME": "/h",
+            "MULTIHOP_RECORDINGS": "r",
+            "MULTIHOP_WORKERS": "4",
+            "MULTIHOP_DATA_DIR": "/d",
+            "MULTIHOP_MAX_USD": "2.5",
+            URL_ENV: "ignored",
+        }
+    )
+    assert env == Environment("never", Path("/h"), Path("r"), 4, Path("/d"), 2.5)
+    assert Environment.read({"MULTIHOP_LIVE": "", "MULTIHOP_WORKERS": ""}) == Environment.read({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("MULTIHOP_LIVE", "sometimes", "allowed are never, auto, always"),
+        ("MULTIHOP_LIVE", "Never", "allowed are never, auto, always"),
+        ("MULTIHOP_WORKERS", "many", "expected a number"),
+        ("MULTIHOP_WORKERS", "2.5", "expected a number"),
+        ("MULTIHOP_WORKERS", "0", "above 0"),
+        ("MULTIHOP_WORKERS", "-1", "above 0"),
+        ("MULTIHOP_MAX_USD", "0", "above 0"),
+        ("MULTIHOP_MAX_USD", "nan", "above 0"),
+        ("MULTIHOP_MAX_USD", "$5", "expected a number"),
+    ],
+)
+def test_environment_values_that_cannot_be(name, value, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        Environment.read({name: value})
+    assert name in str(error.value) and repr(value) in str(error.value)
+
+
+def test_workers_by_endpoint():
+    from multihop.session import Session
+
+    params = config.parse(
+        params_for(
+            endpoints={"scripted": {"url_env": URL_ENV}, "local": {"kind": "embedded"}},
+            readers={"scripted": {"endpoint": "scripted", "model": "m"}, "small": {"endpoint": "local", "model": "m"}},
+        )
+    )
+    session = Session.__new__(Session)
+    session.params, session.env = params, Environment.read({})
+    assert (session.workers("scripted"), session.workers("small")) == (16, 1)
+    session.env = Environment.read({"MULTIHOP_WORKERS": "3"})
+    assert (session.workers("scripted"), session.workers("small")) == (3, 3)
