@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import socket
 
 import pytest
@@ -62,3 +63,76 @@ def quick_retries(monkeypatch):
     import openai._base_client
 
     monkeypatch.setattr(openai._base_client.BaseClient, "_calculate_retry_timeout", lambda *args, **kwargs: 0.001)
+
+
+# -- the scripted server and the small project (tests/scripted_server.py, tests/project_fixture.py)
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Start a scripted server, with a script or one outcome for all, and point the endpoint's variable at it."""
+    from project_fixture import URL_ENV
+    from scripted_server import Fail, Say, ScriptedServer, little_model
+
+    servers = []
+
+    def start(script=little_model, **options) -> ScriptedServer:
+        outcome = script
+        if isinstance(outcome, Say | Fail):
+            script = lambda body: outcome  # noqa: E731
+        servers.append(ScriptedServer(script, **options).__enter__())
+        monkeypatch.setenv(URL_ENV, servers[-1].url)
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.__exit__()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    from project_fixture import make_project
+
+    return make_project(tmp_path_factory.mktemp("template") / "project")
+
+
+@pytest.fixture
+def project(template, tmp_path):
+    """A fresh copy of the small project; ``changes`` replace top-level params."""
+    from project_fixture import params_for, write_params
+
+    def copy(name: str = "project", **changes):
+        root = tmp_path / name
+        shutil.copytree(template, root, symlinks=True)
+        if changes:
+            write_params(root, params_for(**changes))
+        return root
+
+    return copy
+
+
+@pytest.fixture
+def three(project):
+    """A copy with three questions only."""
+    from multihop import jsonl
+
+    def copy(name: str):
+        root = project(name)
+        for file in ("questions", "gold"):
+            path = root / f"data/prepared/musique/{file}.jsonl"
+            jsonl.write(path, list(jsonl.read(path))[:3])
+        return root
+
+    return copy
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    """Use another, empty store from here on."""
+
+    def use(name: str, **env: str) -> None:
+        monkeypatch.setenv("MULTIHOP_HOME", str(tmp_path / f"home-{name}"))
+        for key, value in env.items():
+            monkeypatch.setenv(key, value)
+
+    return use

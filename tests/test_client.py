@@ -16,27 +16,12 @@ from multihop.types import Usage
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 HELLO = [{"role": "user", "content": "hello"}]
+HI = Say("hi there")
 
 
 @pytest.fixture
 def home(tmp_path):
     return tmp_path / "home"
-
-
-@pytest.fixture
-def serve(monkeypatch):
-    """Start a scripted server and point the endpoint's variable at it."""
-    running = []
-
-    def start(script: Any = Say("hi there"), **options: Any) -> ScriptedServer:
-        server = ScriptedServer(script if callable(script) else lambda body: script, **options)
-        running.append(server.__enter__())
-        monkeypatch.setenv(URL_ENV, server.url)
-        return server
-
-    yield start
-    for server in running:
-        server.__exit__()
 
 
 def ask(client: ChatClient, *texts: str, **options: Any) -> list[Reply]:
@@ -56,14 +41,14 @@ def ask(client: ChatClient, *texts: str, **options: Any) -> list[Reply]:
 
 
 def test_a_reply_and_its_usage(home, serve):
-    server = serve(Say("hi there"))
+    server = serve(HI)
     [reply] = ask(make_client(home))
     assert reply == Reply("hi there", Usage(1, 1, 2), "stop")
     assert server.bodies == [{"model": "scripted", "messages": HELLO, "temperature": 0.0, "max_tokens": 300, "seed": 0}]
 
 
 def test_sampling_tools_and_format_are_sent(home, serve):
-    server = serve()
+    server = serve(HI)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     form = {"type": "json_object"}
     client = make_client(home, reader={"temperature": 0.3, "max_tokens": 50})
@@ -76,7 +61,7 @@ def test_sampling_tools_and_format_are_sent(home, serve):
 
 
 def test_what_is_stored_is_asked_once_and_samples_are_told_apart(home, serve):
-    server = serve()
+    server = serve(HI)
     client = make_client(home)
     first, again, other = ask(client), ask(client), ask(client, sample=1)
     assert first == again == other and len(server.bodies) == 2
@@ -84,7 +69,7 @@ def test_what_is_stored_is_asked_once_and_samples_are_told_apart(home, serve):
 
 
 def test_identical_requests_at_once_are_asked_once(home, serve):
-    server = serve(delay=0.1)
+    server = serve(HI, delay=0.1)
     replies = ask(make_client(home), *["same"] * 6, "other")
     assert len(replies) == 7 and sorted(server.counts.values()) == [1, 1]
 
@@ -106,7 +91,7 @@ def test_the_second_of_two_asks_itself_where_the_first_failed(home, serve):
 
 
 def test_no_key_names_the_variable(home, serve):
-    serve()
+    serve(HI)
     with pytest.raises(ReplayMiss, match="SOME_KEY"):
         ask(make_client(home, endpoint={"key_env": "SOME_KEY"}))
 
@@ -117,9 +102,9 @@ def test_no_address_names_the_variable(home):
 
 
 def test_wrong_key(home, serve, monkeypatch):
-    server = serve(key="right")
+    server = serve(HI, key="right")
     monkeypatch.setenv("SOME_KEY", "wrong")
-    with pytest.raises(EndpointError, match="refuses the key.*SOME_KEY"):
+    with pytest.raises(EndpointError, match=r"refuses the key.*SOME_KEY"):
         ask(make_client(home, endpoint={"key_env": "SOME_KEY"}))
     assert len(server.bodies) == 1
     monkeypatch.setenv("SOME_KEY", "right")
@@ -134,20 +119,20 @@ def test_unreachable_endpoint(home, monkeypatch):
 
 
 def test_unknown_model(home, serve):
-    serve(models=("another",))
-    with pytest.raises(EndpointError, match="does not know the model 'scripted'.*readers.scripted.model"):
+    serve(HI, models=("another",))
+    with pytest.raises(EndpointError, match=r"does not know the model 'scripted'.*readers.scripted.model"):
         ask(make_client(home))
 
 
 def test_the_embedded_model_where_it_is_not_installed_names_both_ways_on(home):
     client = make_client(home, endpoint={"kind": "embedded", "url_env": None}, model="absent.gguf")
-    with pytest.raises(ReplayMiss, match="make model.*OPENAI_API_KEY") as error:
+    with pytest.raises(ReplayMiss, match=r"make model.*OPENAI_API_KEY") as error:
         ask(client)
     assert "\n" not in str(error.value)
 
 
 def test_a_proxy_in_the_environment_does_not_stand_before_loopback(home, serve, monkeypatch):
-    serve()
+    serve(HI)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert ask(make_client(home))[0].text == "hi there"
@@ -296,7 +281,7 @@ def test_usage_is_the_same_live_and_replayed(home, serve):
 def test_the_ceiling_stops_before_it_is_passed(home, serve):
     server = serve(Say("word " * 10))
     client = make_client(home, max_usd=0.1, reader={"max_tokens": 20})
-    with pytest.raises(BudgetExceeded, match="MULTIHOP_MAX_USD=0.1.*stored"):
+    with pytest.raises(BudgetExceeded, match=r"MULTIHOP_MAX_USD=0.1.*stored"):
         for n in range(100):
             ask(client, f"question {n}")
     assert 1 <= len(server.bodies) < 10 and client.meter.spent_usd <= 0.1
@@ -331,7 +316,7 @@ def test_a_failed_call_frees_its_reservation(home, serve):
 
 
 def test_a_ceiling_needs_a_price(home, serve):
-    server = serve()
+    server = serve(HI)
     with pytest.raises(ConfigError, match="no price for model 'unpriced'"):
         ask(make_client(home, model="unpriced", max_usd=1.0))
     assert server.bodies == []
@@ -344,12 +329,12 @@ def test_a_ceiling_needs_a_price(home, serve):
 def test_the_key_is_in_no_store_log_or_error(home, serve, monkeypatch):
     key = "sk-very-secret-0123456789"
     monkeypatch.setenv("SOME_KEY", key)
-    serve(key=key)
+    serve(HI, key=key)
     client = make_client(home, endpoint={"key_env": "SOME_KEY"})
     ask(client)
     client.store.export(home / "r.jsonl.zst")
     kept = json.dumps([list(client.store.rows()), client.log.rows])
-    serve(key="another")
+    serve(HI, key="another")
     with pytest.raises(EndpointError) as error:
         ask(client, "again")
     client.store.close()
@@ -369,7 +354,7 @@ def test_no_address_and_no_path_of_a_machine_is_stored(home, serve):
 
 
 def test_the_side_log_says_what_no_record_may(home, serve):
-    serve(delay=0.02)
+    serve(HI, delay=0.02)
     client = make_client(home)
     ask(client)
     ask(client)

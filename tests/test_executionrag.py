@@ -108,7 +108,7 @@ def test_the_seed_is_no_earlier_search_of_the_agent(retriever):
 
 
 def test_a_failed_initialisation_leaves_the_question_as_the_only_item(retriever):
-    client, trace, record = run(retriever, init=PROSE, max_loops=1)
+    _, trace, record = run(retriever, init=PROSE, max_loops=1)
     assert events(trace, "update_failed")[0]["why"].startswith("initialisation: ")
     assert [i["question"] for i in events(trace, "register")[0]["items"]] == [QUESTION]
     assert record.usage["register"].repairs == 1 and record.status == "budget"
@@ -119,7 +119,7 @@ def test_a_failed_initialisation_leaves_the_question_as_the_only_item(retriever)
 
 @BOTH
 def test_the_register_is_shown_after_the_warm_up(retriever, mode):
-    client, trace, _ = run(retriever, mode=mode, max_loops=3)
+    client, _, _ = run(retriever, mode=mode, max_loops=3)
     first, second, third = agent_bodies(client)[:3]
     assert said(first) == [] and len(said(second)) == 1 and said(third)[:1] == said(second)
     assert said(second)[0] == (
@@ -146,7 +146,8 @@ def test_a_delta_follows_a_material_change_only(retriever):
     assert injected == [(2, "initial"), (4, "delta")]
     delta = said(agent_bodies(client)[3])[-1]
     assert delta == (
-        "[Progress]\nR1 (resolved) Where was Ilva Dorn born? -> born in Marrow Bay\nR2 (active) Who is the mayor of R1?\n"
+        "[Progress]\nR1 (resolved) Where was Ilva Dorn born? -> born in Marrow Bay\n"
+        "R2 (active) Who is the mayor of R1?\n"
         f"Open: R2\nSearch for R2: Who is the mayor of born in Marrow Bay? For: {QUESTION}"
     )
     for event in events(trace, "inject"):
@@ -190,7 +191,7 @@ def test_searched_chunks_are_shown_as_sentences(retriever):
 
 def test_what_was_read_in_an_earlier_loop_is_not_shown_again(retriever):
     agent = [read("p1"), lambda body: act(body, "keyword_search", "mayor"), read("p1", "p4")]
-    client, trace, _ = run(retriever, agent=agent, max_loops=3)
+    client, _, _ = run(retriever, agent=agent, max_loops=3)
     first, second, third = map(evidence, client.asked("register")[1:])
     assert "[p1]" in first and "[p1]" not in second and "[p4]" in second
     assert "[p1]" not in third and third == f"[p4] {retriever.text('p4')}"
@@ -220,7 +221,7 @@ def test_no_new_evidence_no_update(retriever, agent):
 
 @pytest.mark.parametrize("reply", [PROSE, Say('{"colour": "red"}'), Say(None), Say('{"updates": [{"id": "R1"}]}')])
 def test_a_failed_update_keeps_the_register(retriever, reply):
-    client, trace, record = run(retriever, agent=read("p0"), update=reply, max_loops=1)
+    _, trace, record = run(retriever, agent=read("p0"), update=reply, max_loops=1)
     assert len(events(trace, "update_failed")) == 1 and events(trace, "transition") == []
     assert [i["status"] for i in events(trace, "final_register")[0]["items"]] == ["active", "pending"]
     assert (record.usage["register"].calls, record.usage["register"].repairs, record.status) == (3, 1, "budget")
@@ -269,7 +270,7 @@ def test_a_register_that_is_all_retired_is_built_anew_once(retriever):
 def test_evidence_beyond_its_budget_is_cut_not_dropped(tmp_path):
     long = [*PASSAGES, ("Archive", "Marrow Bay archive. " + " ".join(f"entry{n}" for n in range(4000)))]
     retriever = small_retriever(tmp_path, long)
-    client, trace, record = run(retriever, agent=read("p5", "p1"), max_loops=1, evidence_tokens=200)
+    client, trace, _ = run(retriever, agent=read("p5", "p1"), max_loops=1, evidence_tokens=200)
     shown = evidence(client.asked("register")[1])
     assert shown.startswith("[p5] Archive\nMarrow Bay archive.") and count_tokens(shown) <= 220
     assert events(trace, "update_skipped") == []
@@ -291,7 +292,8 @@ def test_ready_asks_once_without_tools_from_register_and_passages(retriever, mod
         PROMPTS["final_user"].format(
             passages=f"[p0] {retriever.text('p0')}\n\n[p1] {retriever.text('p1')}",
             register=(
-                "R1 (resolved) Where was Ilva Dorn born? -> Marrow Bay\nR2 (resolved) Who is the mayor of R1? -> Tomas Reed"
+                "R1 (resolved) Where was Ilva Dorn born? -> Marrow Bay\n"
+                "R2 (resolved) Who is the mayor of R1? -> Tomas Reed"
             ),
             question=QUESTION,
         ),

@@ -7,6 +7,7 @@ Figures 1 and 2 have files of their own.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -51,7 +52,10 @@ ABLATIONS = {
 SHAPES = {"main": ("o", 10.0), "second": ("s", 7.0)}
 """Role of the setting -> (marker, size): of two points in one place both can be seen."""
 TOKENS = "retrieved tokens per question (log scale)"
-EDGE = "Hollow: printed in the paper; a triangle at the right edge where it prints only the accuracy."
+EDGE = (
+    "Hollow: printed in the paper; a triangle at the right edge where it prints only the accuracy. Whiskers end at the "
+    "axis."
+)
 
 
 def _printed(report: Report, cell: Cell) -> float | None:
@@ -168,7 +172,7 @@ def _token_axes(axes: Any, heading: str) -> None:
     axes.set_ylim(-5, 108)
     axes.set_xscale("log")
     axes.set_xlabel(TOKENS)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x < 1000 else f"{x / 1000:g}k"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x")
 
@@ -216,7 +220,7 @@ def _dot(colour: str, marker: str, size: float, label: str) -> Line2D:
 
 def _say_missing(axes: Any, missing: list[str]) -> None:
     if missing:
-        axes.set_xlabel(f"{TOKENS}\nnot run: " + "\n".join(missing))
+        axes.set_xlabel("\n".join([TOKENS, *textwrap.wrap(f"not run: {', '.join(missing)}", 46)]))
 
 
 def _ablation_bars(report: Report, axes: Any, role: str) -> None:
