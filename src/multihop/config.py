@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,11 @@ class Params(Strict):
             _known("judge.extract_reader", self.judge.extract_reader, self.readers)
         for dataset in self.datasets:
             _known("datasets", dataset, self.data)
+        # These names become folders.
+        for block, named in (("settings", self.settings), ("embedders", self.embedders), ("runs", self.runs)):
+            for name in named:
+                if not re.fullmatch(r"\w[\w.-]*", name):
+                    raise ValueError(f"{block}.{name}: a name has letters, digits, ., - and _ only")
         for name, run in self.runs.items():
             for setting in run.settings or ():
                 _known(f"runs.{name}.settings", setting, self.settings)
@@ -198,8 +204,6 @@ class Params(Strict):
                     raise ValueError(f"runs.{name}.{key}: at least one is needed; leave the key out for all")
                 if chosen is not None and len(set(chosen)) != len(chosen):
                     raise ValueError(f"runs.{name}.{key}: an entry is listed twice")
-            if not name.replace("_", "").replace("-", "").isalnum():
-                raise ValueError(f"runs.{name}: a run's name has letters, digits, - and _ only")
         if 2 * self.retrieval.chunk_overlap >= self.retrieval.chunk_tokens:
             raise ValueError("retrieval.chunk_overlap: must be less than half of chunk_tokens")
         blocks = {"datasets": self.datasets, "seeds": self.seeds, "settings": self.settings, "runs": self.runs}
