@@ -12,6 +12,7 @@ from scripted_server import DROP, OVERFLOW, QUOTA, Fail, Say, ScriptedServer, in
 
 from multihop.errors import BudgetExceeded, ConfigError, EndpointError, ReplayMiss
 from multihop.llm.client import ChatClient, ContextOverflow, Refused, Reply
+from multihop.store import Store
 from multihop.types import Usage
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
@@ -85,6 +86,22 @@ def test_the_second_of_two_asks_itself_where_the_first_failed(home, serve):
 
     results = asyncio.run(work())
     assert sorted(type(r).__name__ for r in results) == ["BadRequestError", "Reply"] and len(server.bodies) == 2
+
+
+def test_where_another_process_was_first_its_answer_is_the_one(home, serve):
+    """Else the record would hold an answer that no replay gives."""
+    client = make_client(home)
+    other = Store(home / "store.sqlite")
+
+    def slow(body):
+        request = {k: v for k, v in body.items() if k != "seed"} | {"sample": body["seed"]}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1}
+        first = {"content": "first", "finish_reason": "stop", "tool_calls": [], "usage": usage}
+        other.put(json.loads(json.dumps(request)), first)
+        return Say("second")
+
+    serve(slow)
+    assert [ask(client)[0].text, ask(client)[0].text] == ["first", "first"]
 
 
 # -- nothing to ask

@@ -301,13 +301,14 @@ def test_missing_inputs_are_named(project, serve, broken, message):
         ('{"id": "q9"}', "row 7"),
         ('{"id": "q9", "text": "x", "gold": "y"}', "row 7"),
         ("not json", "line 7: not JSON"),
+        (b'{"id": "q9", "text": "\xff"}', "line 7: not UTF-8"),
         ("[]", "line 7: expected a JSON object"),
     ],
 )
 def test_malformed_questions_are_named_with_their_line(project, serve, row, message):
     root = project()
-    with (root / "data/prepared/musique/questions.jsonl").open("a", encoding="utf-8") as f:
-        f.write(row + "\n")
+    with (root / "data/prepared/musique/questions.jsonl").open("ab") as f:
+        f.write((row if isinstance(row, bytes) else row.encode()) + b"\n")
     serve()
     with pytest.raises(DataError) as error:
         run_project(root, "direct")

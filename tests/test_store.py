@@ -272,6 +272,13 @@ def test_a_row_that_is_no_entry(tmp_path, row):
     loads(tmp_path, zstandard.compress(row + b"\n"))
 
 
+def test_a_store_file_that_is_no_database(tmp_path):
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"not a database, but long enough to be looked at " * 100)
+    with pytest.raises(DataError, match=r"store\.sqlite"):
+        Store(path)
+
+
 # -- several processes
 
 

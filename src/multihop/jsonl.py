@@ -34,12 +34,14 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield each row. Raises DataError with file and line for a missing file or a bad row."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    with path.open(encoding="utf-8") as f:
+    with path.open("rb") as f:
         for number, line in enumerate(f, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
+            except UnicodeDecodeError as e:
+                raise DataError(f"{path}, line {number}: not UTF-8 (byte {e.start})") from e
             except json.JSONDecodeError as e:
                 raise DataError(f"{path}, line {number}: not JSON ({e.msg} at column {e.colno})") from e
             if not isinstance(row, dict):

@@ -58,22 +58,23 @@ class Cell:
         rng = random.Random(f"{seed}:{question.id}")
         tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng)
         error = None
+        mode = getattr(self.method, "mode", "short")
         try:
             answer = await self.method.answer(question, tools)
         except MultihopError:
             raise
         except Refused as e:
-            answer = Answer("", "refused", "refused")
+            answer = Answer("", "refused", "refused", mode=mode)
             trace.event(trace.loops, "refused", message=str(e))
         except ContextOverflow as e:
             # A budget used up like any other: "Gave Up" in the failure analysis (App. B).
             trace.forced = True
-            answer = Answer("", "context_overflow", "budget")
+            answer = Answer("", "context_overflow", "budget", mode=mode)
             trace.event(trace.loops, "context_overflow", message=str(e)[:200])
         except Exception as e:
             # An error is never an answer: the record says so, and the next run asks again.
             error = f"{type(e).__name__}: {e}"
-            answer = Answer("", "error", "error")
+            answer = Answer("", "error", "error", mode=mode)
         return self._record(question, seed, answer, trace, error)
 
     def _record(self, question: Question, seed: int, answer: Answer, trace: Trace, error: str | None) -> RunRecord:

@@ -56,9 +56,16 @@ class Store:
         self.layers = [Layer(p) for p in layers if p.is_file()]
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.OperationalError:
+            raise  # locked, disk full: the message says it
+        except sqlite3.DatabaseError as e:
+            raise DataError(
+                f"{path}: not a response store, or damaged ({e}); move it away and run again: recordings still replay"
+            ) from e
         self.touched: set[tuple[str, ...]] = set()
         """What this process has read or written: what a recording of it must hold."""
 

@@ -169,6 +169,8 @@ class ChatClient:
             if response is None:
                 response = await self.ask_live(request, role)
                 self.store.put(request, response)
+                # Where another process was first, its answer is the one that a replay gives.
+                response = self.store.get(request) or response
         self._asking.pop(key, None)
         self.log.rows.append(
             {

@@ -13,6 +13,7 @@ from multihop.types import Answer, Question
 
 class Arag:
     name = "arag"
+    mode = "free"
     Params = AgentParams
 
     def __init__(self, params: AgentParams):

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,6 +32,8 @@ class MethodParams(BaseModel):
 
 class Method(Protocol):
     name: str
+    mode: Literal["short", "free"]
+    """Its answer contract: a marked short answer (the default), or free text."""
     Params: type[MethodParams]
     params: Any
 

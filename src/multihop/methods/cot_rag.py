@@ -24,6 +24,7 @@ class Params(MethodParams):
 
 class CotRag:
     name = "cot_rag"
+    mode = "short"
     Params = Params
 
     def __init__(self, params: Params):

@@ -16,6 +16,7 @@ class Params(MethodParams):
 
 class Direct:
     name = "direct"
+    mode = "short"
     Params = Params
 
     def __init__(self, params: Params):

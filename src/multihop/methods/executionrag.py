@@ -48,6 +48,7 @@ class Params(AgentParams):
 
 class Executionrag:
     name = "executionrag"
+    mode = "free"
     Params = Params
 
     def __init__(self, params: Params):

@@ -19,6 +19,7 @@ class Params(MethodParams):
 
 class Vanilla:
     name = "vanilla"
+    mode = "short"
     Params = Params
 
     def __init__(self, params: Params):
