@@ -267,6 +267,7 @@ class ScriptedServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._http.daemon_threads = True
+        self._http.handle_error = lambda request, address: None  # a client that was killed is no news
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()

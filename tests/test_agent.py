@@ -215,7 +215,7 @@ def test_json_of_another_shape_is_invalid_output_and_no_answer(retriever):
 def test_what_went_wrong_is_a_status_and_what_was_found_stays(retriever, mode, outcome, status, stop):
     script = in_turn([always("semantic_search", "mayor"), outcome])
     _, trace, record = arag(retriever, script, mode)
-    assert (record.answer, record.status, record.stop_reason) == ("", status, stop)
+    assert (record.answer, record.status, record.stop_reason, record.mode) == ("", status, stop, "free")
     assert record.retrieval_calls == 1 and record.loops == 1 and record.retrieved
     assert (record.error is not None) == (status == "error")
     assert [e.kind for e in trace.events][-1] == ("retrieve" if status == "error" else stop)

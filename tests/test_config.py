@@ -162,7 +162,7 @@ def test_all_problems_are_listed_at_once():
         ("runs.arag.datasets", [], "runs.arag.datasets: at least one is needed"),
         ("runs.arag.seeds", [], "runs.arag.seeds: at least one is needed"),
         ("runs.arag.seeds", [1, 1], "runs.arag.seeds: an entry is listed twice"),
-        ("runs.a/b", {"method": "direct"}, "runs.a/b: a run's name has letters"),
+        ("runs.a/b", {"method": "direct"}, "runs.a/b: a name has letters"),
         ("runs.arag.method", "agrag", "unknown method 'agrag'; did you mean 'arag'"),
         ("runs.direct.k", 3, "runs.direct: k: unknown key 'k'"),
         ("retrieval.chunk_overlap", 500, "retrieval.chunk_overlap"),

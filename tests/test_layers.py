@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import socket
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,16 @@ def test_a_method_does_not_catch_what_a_provider_raises(name):
             if isinstance(node, ast.ExceptHandler):
                 caught = ast.unparse(node.type) if node.type else "everything"
                 assert caught == "json.JSONDecodeError", (file, caught)
+
+
+def test_no_test_reaches_another_machine():
+    for connect in (
+        lambda: socket.create_connection(("192.0.2.1", 80), timeout=1),
+        lambda: socket.getaddrinfo("example.org", 443),
+        lambda: socket.socket().connect_ex(("192.0.2.1", 80)),
+    ):
+        with pytest.raises(RuntimeError, match="loopback only"):
+            connect()
 
 
 def test_files_stay_readable():

@@ -117,7 +117,7 @@ def test_an_empty_reply_is_invalid_output_and_no_answer(retriever, content):
 def test_a_refusal_and_an_overflow_keep_what_was_retrieved(retriever):
     for script, status in ((Say(None, refusal="No."), "refused"), (OVERFLOW, "budget")):
         record = run(retriever, "vanilla", script, k=2)[2]
-        assert (record.answer, record.status, len(record.retrieved)) == ("", status, 2)
+        assert (record.answer, record.status, record.mode, len(record.retrieved)) == ("", status, "short", 2)
 
 
 def test_a_very_long_passage_reaches_the_reader_whole_or_overflows(tmp_path):
