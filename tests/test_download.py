@@ -225,7 +225,7 @@ def test_a_wrong_archive_is_never_opened(place, server, monkeypatch):
     place.fails("expected 00", None, "/zip", archive="all.zip", archive_sha256="00", member="m")
 
 
-@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:\\evil", "C:evil"])
+@pytest.mark.parametrize("name", ["../evil", "/rooted/evil", "a/../../evil", "..\\evil", "C:\\evil", "C:evil"])
 def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path, name):
     inside = tmp_path / "inside"
     inside.mkdir()
