@@ -239,7 +239,7 @@ def answer(
     kept: list[Any] = [None, Trace()]
 
     class Kept:
-        name, mode, Params, params = made.name, made.mode, made.Params, made.params
+        name, mode, Params, params = made.name, getattr(made, "mode", "short"), made.Params, made.params
 
         async def answer(self, question: Question, tools: Tools) -> Answer:
             kept[1] = tools.trace
