@@ -32,6 +32,10 @@ def _load() -> config.Params:
 
     params = config.load()
     registry.check(params)
+    for name in params.notebooks:
+        if not Path(f"notebooks/{name}.ipynb").is_file():
+            known = sorted(p.stem for p in Path("notebooks").glob("*.ipynb"))
+            raise ConfigError(f"params.yaml: notebooks: {config.unknown('notebook', name, known)}")
     for name, embedder in params.embedders.items():
         try:
             specs.resolve(embedder.overrides())
@@ -58,7 +62,9 @@ def validate() -> None:
     """Check params.yaml: every key, type, reference and method option."""
     params = _load()
     cells = sum(len(list(params.cells(run))) for run in params.runs)
-    print(f"params.yaml is valid: profile {params.profile}, {len(params.runs)} runs, {cells} cells")
+    answers = sum(len(list(params.cells(run))) * len(params.seeds_of(run)) for run in params.runs)
+    print(f"params.yaml is valid: profile {params.profile}, {len(params.runs)} runs, {cells} cells", end="")
+    print(f", {answers} with their seeds" if answers != cells else "")
 
 
 @app.command()

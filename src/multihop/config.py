@@ -179,6 +179,19 @@ class Params(Strict):
 
     @model_validator(mode="after")
     def _references(self) -> Params:
+        if 2 * self.retrieval.chunk_overlap >= self.retrieval.chunk_tokens:
+            raise ValueError("retrieval.chunk_overlap: must be less than half of chunk_tokens")
+        blocks = {
+            "datasets": self.datasets,
+            "seeds": self.seeds,
+            "settings": self.settings,
+            "runs": self.runs,
+        }
+        for key, values in blocks.items():
+            if not values:
+                raise ValueError(f"{key}: at least one is needed")
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}: an entry is listed twice")
         for name, reader in self.readers.items():
             _known(f"readers.{name}.endpoint", reader.endpoint, self.endpoints)
         for name, setting in self.settings.items():
@@ -204,14 +217,6 @@ class Params(Strict):
                     raise ValueError(f"runs.{name}.{key}: at least one is needed; leave the key out for all")
                 if chosen is not None and len(set(chosen)) != len(chosen):
                     raise ValueError(f"runs.{name}.{key}: an entry is listed twice")
-        if 2 * self.retrieval.chunk_overlap >= self.retrieval.chunk_tokens:
-            raise ValueError("retrieval.chunk_overlap: must be less than half of chunk_tokens")
-        blocks = {"datasets": self.datasets, "seeds": self.seeds, "settings": self.settings, "runs": self.runs}
-        for key, values in blocks.items():
-            if not values:
-                raise ValueError(f"{key}: at least one is needed")
-            if len(set(values)) != len(values):
-                raise ValueError(f"{key}: an entry is listed twice")
         return self
 
     def cells(self, run_name: str) -> Iterator[tuple[str, str]]:
@@ -239,7 +244,7 @@ class Params(Strict):
 
 def unknown(what: str, name: str, valid: Any) -> str:
     near = difflib.get_close_matches(str(name), [str(v) for v in valid], n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"unknown {what} {name!r}{hint} Known: {', '.join(map(str, valid))}"
 
 
@@ -251,16 +256,19 @@ def _known(where: str, name: str, valid: Any) -> None:
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
     """One line for each problem: where it is, what is wrong, what is allowed."""
     lines = []
-    for problem in error.errors():
+    # Unknown keys first: a key that is missing is often the same one, misspelt.
+    for problem in sorted(error.errors(), key=lambda p: p["type"] != "extra_forbidden"):
         where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "the file"
         if problem["type"] == "extra_forbidden":
             owner = _fields_at(model, problem["loc"][:-1])
             lines.append(f"{where}: " + unknown("key", str(problem["loc"][-1]), owner))
+        elif problem["type"] == "missing":
+            lines.append(f"{where}: this key is needed")
         elif problem["type"] == "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(message if problem["loc"] == () else f"{where}: {message}")
         else:
-            lines.append(f"{where}: {problem['msg']} (found {problem.get('input')!r})")
+            lines.append(f"{where}: {problem['msg']} (found {str(problem.get('input'))[:60]!r})")
     return ConfigError(f"{source}: " + "\n  ".join(lines))
 
 
@@ -289,10 +297,22 @@ def load(path: Path = Path("params.yaml")) -> Params:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; run this from the project's folder")
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), _NoRepeats)
     except yaml.YAMLError as e:
-        raise ConfigError(f"{path}: not YAML: {e}") from e
+        raise ConfigError(f"{path}: not YAML: " + " ".join(str(e).split())) from e
     return parse(raw, str(path))
+
+
+class _NoRepeats(yaml.SafeLoader):
+    """YAML where a key that stands twice is an error; plain YAML silently drops the first."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, key in enumerate(keys):
+            if key in keys[:number]:
+                mark = node.value[number][0].start_mark
+                raise ConfigError(f"params, line {mark.line + 1}: the key {key!r} stands twice")
+        return super().construct_mapping(node, deep)
 
 
 def fingerprint(value: BaseModel | dict[str, Any]) -> str:

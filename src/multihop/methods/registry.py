@@ -34,7 +34,10 @@ def find(name: str) -> type[Any]:
 
 def create(run: config.RunConfig, where: str) -> Method:
     """The run's method with its overrides. Raises ConfigError that names the key and the valid ones."""
-    cls = find(run.method)
+    try:
+        cls = find(run.method)
+    except ConfigError as e:
+        raise ConfigError(f"{where}.method: {e}") from e
     try:
         return cls(cls.Params.model_validate(run.options))
     except ValidationError as e:
