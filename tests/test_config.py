@@ -93,7 +93,7 @@ def test_cells_seeds_and_indexes():
         ("demo.passage", "did you mean 'passages'"),
         ("runs.arag.max_loop", "params.yaml: runs.arag: max_loop: unknown key 'max_loop'; did you mean 'max_loops'"),
         ("runs.vanilla.kk", "unknown key 'kk'; did you mean 'k'"),
-        ("zzz", "unknown key 'zzz' Known: profile"),
+        ("zzz", "unknown key 'zzz'. Known: profile"),
     ],
 )
 def test_an_unknown_key_names_its_nearest_neighbour(place, message):
@@ -114,7 +114,7 @@ def test_an_unknown_key_names_its_nearest_neighbour(place, message):
         ("readers.scripted.temperature", 3, "readers.scripted.temperature: Input should be less than or equal to 2"),
         ("readers.scripted.temperature", "0", "valid number"),
         ("readers.scripted.max_tokens", 0, "greater than 0"),
-        ("readers.scripted.model", ..., "readers.scripted.model: Field required"),
+        ("readers.scripted.model", ..., "readers.scripted.model: this key is needed"),
         ("endpoints.scripted.kind", "azure", "'embedded' or 'openai'"),
         ("endpoints.scripted.tool_calling", "xml", "'native' or 'json_action'"),
         ("settings.small.corpus", "chunk500", "'passages' or 'chunk1000'"),
@@ -122,9 +122,9 @@ def test_an_unknown_key_names_its_nearest_neighbour(place, message):
         ("embedders.lsa", {}, "embedders.lsa: give `preset` or `model`"),
         ("data", {"nq": {}}, "data.nq"),
         ("runs.arag.k", "five", "runs.arag: k: Input should be a valid integer (found 'five')"),
-        ("runs.arag.method", ..., "runs.arag.method: Field required"),
+        ("runs.arag.method", ..., "runs.arag.method: this key is needed"),
         ("runs.arag.questions", 0, "runs.arag.questions: Input should be greater than 0"),
-        ("judge", ..., "judge: Field required"),
+        ("judge", ..., "judge: this key is needed"),
     ],
 )
 def test_a_wrong_value_is_explained(place, value, message):
@@ -145,11 +145,11 @@ def test_all_problems_are_listed_at_once():
     ("place", "value", "message"),
     [
         ("settings.small.reader", "scriptd", "settings.small.reader: unknown name 'scriptd'; did you mean 'scripted'"),
-        ("settings.small.embedder", "bge", "settings.small.embedder: unknown name 'bge' Known: lsa"),
+        ("settings.small.embedder", "bge", "settings.small.embedder: unknown name 'bge'. Known: lsa"),
         ("readers.scripted.endpoint", "openai", "readers.scripted.endpoint: unknown name 'openai'"),
         ("judge.reader", "gpt", "judge.reader: unknown name 'gpt'"),
         ("judge.extract_reader", "gpt", "judge.extract_reader: unknown name 'gpt'"),
-        ("datasets", ["musique", "hotpotqa"], "datasets: unknown name 'hotpotqa' Known: musique"),
+        ("datasets", ["musique", "hotpotqa"], "datasets: unknown name 'hotpotqa'. Known: musique"),
         ("datasets", [], "datasets: at least one is needed"),
         ("seeds", [], "seeds: at least one is needed"),
         ("settings", {}, "settings: at least one is needed"),
