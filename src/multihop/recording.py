@@ -10,7 +10,7 @@ from pathlib import Path
 from multihop import stages
 from multihop.errors import DataError
 from multihop.session import Session
-from multihop.store import read_recording
+from multihop.store import read_recording, request_key
 
 
 async def record(session: Session, questions: int, setting: str, out: Path) -> None:
@@ -41,24 +41,43 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
 
 
 async def verify(session: Session, requests: int, seed: int) -> None:
-    """Re-ask some recorded requests and compare. Raises DataError without a recording, ReplayMiss without a model."""
+    """Re-ask some recorded requests and compare. Raises DataError without a recording, ReplayMiss without a model.
+
+    The requests are those that a replay makes now, not the recording's text of them: a recording sorts the keys, and
+    the order of a schema's fields is the order in which a model writes them.
+    """
     paths = sorted((session.root / session.env.recordings).glob("*.jsonl.zst"))
     rows = [row for path in paths for row in read_recording(path) if row["kind"] == "response"]
-    if not rows:
+    recorded = {request_key(row["request"]): row["response"] for row in rows}
+    if not recorded:
         raise DataError(f"{session.env.recordings}: no recording there")
-    rows = random.Random(seed).sample(rows, min(requests, len(rows)))
-    readers = {session.params.readers[name].model: name for name in session.params.readers}
-    same = asked = 0
-    for number, row in enumerate(rows, 1):
-        model = row["request"]["model"]
-        if model not in readers:
-            print(f"{number}: model {model} is in no reader of params.yaml, left out")
-            continue
-        client = session.client(readers[model])
-        response = await client.ask_live(row["request"], "verify")
-        asked += 1
-        if (response["content"], response["tool_calls"]) == (row["response"]["content"], row["response"]["tool_calls"]):
+    made = await _requests(session)
+    chosen = random.Random(seed).sample(sorted(recorded.keys() & made.keys()), k=min(requests, len(made)))
+    readers = {reader.model: name for name, reader in session.params.readers.items()}
+    same = 0
+    for number, key in enumerate(chosen, 1):
+        before = recorded[key]
+        now = await session.client(readers[made[key]["model"]]).ask_live(made[key], "verify")
+        if (now["content"], now["tool_calls"]) == (before["content"], before["tool_calls"]):
             same += 1
-            continue
-        print(f"--- {number}, recorded:\n{row['response']['content']}\n--- {number}, now:\n{response['content']}")
-    print(f"{same} of {asked} re-asked answers are identical")
+        else:
+            print(f"--- {number}, recorded:\n{before['content']}\n--- {number}, now:\n{now['content']}", flush=True)
+    print(f"{same} of {len(chosen)} re-asked answers are identical")
+
+
+async def _requests(session: Session) -> dict[str, dict]:
+    """Every request that the runs of params.yaml make, by key, as they are made."""
+    made: dict[str, dict] = {}
+    get = session.store.get
+
+    def seen(request: dict) -> dict | None:
+        made.setdefault(request_key(request), request)
+        return get(request)
+
+    session.store.get = seen  # type: ignore[method-assign]
+    try:
+        for run, dataset, setting in stages.cells(session):
+            await stages.record_slice(session, run, dataset, setting, sys.maxsize)
+    finally:
+        session.store.get = get  # type: ignore[method-assign]
+    return made
