@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +191,6 @@ async def record_slice(session: Session, run: str, dataset: str, setting: str, f
     questions = splits.questions(session.prepared(dataset))[:first]
     records = [await cell.answer(q, seed) for q in questions for seed in session.params.seeds_of(run)]
     scored = score_cell_of(session, dataset, setting, run)
-    from dataclasses import replace
-
     await score_records(session, replace(scored, ids=tuple(q.id for q in questions)), records)
 
 
