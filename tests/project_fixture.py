@@ -18,7 +18,8 @@ from fake_embedder import prepare
 from scripted_server import Fail, Script, completion, little_model
 
 from multihop import config, jsonl, running, stages
-from multihop.config import Endpoint, Environment, Reader
+from multihop.config import Endpoint, Reader
+from multihop.environment import Environment
 from multihop.llm.client import ChatClient, ContextOverflow, Endpoints, Reply, SideLog, _reply
 from multihop.llm.meter import Meter
 from multihop.methods import registry
@@ -231,6 +232,7 @@ def answer(
     *,
     prompts: Mapping[str, str] | None = None,
     seed: int = 0,
+    trained: Any = None,
     **options: Any,
 ) -> tuple[Answer | None, Trace, RunRecord]:
     """One question through one method: (what it returned, its trace, the run record of the same)."""
@@ -246,7 +248,9 @@ def answer(
             kept[0] = await made.answer(question, tools)
             return kept[0]
 
-    cell = running.Cell("run", "set", "setting", Kept(), client, retriever, texts, "hash", "corpus")
+    cell = running.Cell(
+        "run", "set", "setting", Kept(), client, retriever, texts, "hash", "corpus", lambda seed: trained
+    )
     record = asyncio.run(cell.answer(Question("q", question), seed))
     return kept[0], kept[1], record
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import dynakrag_results
 import yaml
 
 from multihop import config, jsonl
@@ -27,6 +28,7 @@ TYPES = {
     "2wikimultihopqa": [("compositional", 2), ("comparison", 2), ("bridge_comparison", 4), ("inference", 2)],
     "musique": [("2hop", 2), ("3hop1", 3), ("3hop2", 3), ("4hop1", 4)],
 }
+PAPER_1 = ("direct", "vanilla", "cot_rag", "arag", "executionrag")
 PARAMS: dict[str, Any] = {
     "profile": "demo",
     "source": "demo",
@@ -99,6 +101,13 @@ def build(root: Path, *, seed: int = 0, price: float = 0.0, **patch: Any) -> Pat
     return root
 
 
+def build_dynakrag(root: Path, **patch: Any) -> Path:
+    """``build`` with paper 2's runs as well, a second backbone, and what training leaves."""
+    build(root, **{**dynakrag_results.patch(PARAMS), **patch})
+    dynakrag_results.write_trained(root)
+    return root
+
+
 def _world(root: Path, dataset: str) -> tuple[list[Gold], list[Passage]]:
     """Twelve invented passages and four questions, written as data/prepared/<dataset>."""
     passages = [
@@ -166,7 +175,7 @@ def _record(rng, params, run, dataset, setting, gold: Gold, passages, seed: int)
     if not agent:
         retrieved = [Retrieved(p, 1, "retrieve") for p in found]
     tokens = sum(rng.randint(20, 60) for _ in found)
-    return RunRecord(
+    record = RunRecord(
         qid=gold.id,
         dataset=dataset,
         setting=setting,
@@ -191,6 +200,11 @@ def _record(rng, params, run, dataset, setting, gold: Gold, passages, seed: int)
         loops=loops,
         forced=forced,
     )
+    if params.runs[run].method in PAPER_1:
+        return record
+    name, options = params.runs[run].method, params.runs[run].options
+    where = f"{dataset} {setting} {gold.id} {seed}"
+    return replace(record, **dynakrag_results.trace(where, name, options, [p.id for p in passages], gold))
 
 
 def _events(rng, found: list[str], loops: int, gold: Gold, register: bool, forced: bool):

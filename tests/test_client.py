@@ -64,9 +64,16 @@ def test_sampling_tools_and_format_are_sent(home, serve):
 def test_what_is_stored_is_asked_once_and_samples_are_told_apart(home, serve):
     server = serve(HI)
     client = make_client(home)
-    first, again, other = ask(client), ask(client), ask(client, sample=1)
+    first, again, other = ask(client), ask(client), ask(client, sample=1, temperature=1.0)
     assert first == again == other and len(server.bodies) == 2
-    assert [row["live"] for row in client.log.rows] == [True, False, True]
+    assert ask(client, sample=2, temperature=1.0) == first and len(server.bodies) == 3
+    assert [row["live"] for row in client.log.rows] == [True, False, True, True]
+
+
+def test_at_temperature_0_there_is_one_draw(home, serve):
+    server = serve(HI)
+    client = make_client(home)
+    assert ask(client) == ask(client, sample=1) and [b["seed"] for b in server.bodies] == [0]
 
 
 def test_identical_requests_at_once_are_asked_once(home, serve):
@@ -273,7 +280,7 @@ def test_always_opens_no_recording(tmp_path, home, serve, monkeypatch):
     from project_fixture import params_for
 
     from multihop import config
-    from multihop.config import Environment
+    from multihop.environment import Environment
     from multihop.session import Session
 
     path = recording_of(home, serve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from project_fixture import REPO, URL_ENV, params_for
 
 from multihop import config
-from multihop.config import Environment
+from multihop.environment import Environment
 from multihop.errors import ConfigError
 from multihop.methods import registry
 
@@ -49,11 +50,39 @@ def test_the_shipped_params_are_valid(path):
 
 def test_the_demo_has_the_runs_and_settings_of_the_paper():
     params = config.load(REPO / "params.yaml")
-    assert set(params.datasets) == {"hotpotqa", "2wikimultihopqa", "musique"} and len(params.settings) == 2
+    assert set(params.datasets) == {"hotpotqa", "2wikimultihopqa", "musique"} and list(params.settings) == [
+        "minilm",
+        "lsa",
+        "smollm",
+    ]
     everywhere = ["direct", "vanilla_k3", "vanilla_k5", "vanilla_k10", "cot_rag", "arag", "executionrag"]
     assert all(len(list(params.cells(run))) == 6 for run in everywhere)
     for run in ("executionrag_question_only", "executionrag_no_updates"):
         assert {dataset for dataset, _ in params.cells(run)} == {"musique"}
+    second = ["ircot", "s2g_rag", "corag_s3", "par2_rag", "crag", "self_ask", "fixed_k", "adaptive_rag", "dynakrag"]
+    assert all(("hotpotqa", "minilm") in params.cells(run) for run in second)
+    assert ("musique", "smollm") in params.cells("dynakrag")
+
+
+def test_learned_runs_are_runs_with_a_training():
+    params = config.load(REPO / "params.yaml")
+    assert params.run("dynakrag").trained == "controller" and params.where("dynakrag") == "learned_runs.dynakrag"
+    assert params.where("arag") == "runs.arag" and params.run("arag").trained is None
+    raw = yaml.safe_load((REPO / "params.yaml").read_text(encoding="utf-8"))
+    for change, message in (
+        (lambda p: p["learned_runs"]["dynakrag"].pop("trained"), "learned_runs.dynakrag.trained: needed"),
+        (lambda p: p["learned_runs"]["dynakrag"].update(trained="controler"), "did you mean 'controller'"),
+        (lambda p: p["runs"]["arag"].update(trained="controller"), "belongs under learned_runs"),
+        (lambda p: p["learned_runs"].update(arag=dict(p["learned_runs"]["dynakrag"])), "a run of this name already"),
+        (lambda p: p["training"]["datasets"].pop("musique"), "training.datasets.musique"),
+        (lambda p: p["learned_runs"]["dynakrag"].update(seeds=[9]), "no training has seed 9"),
+        (lambda p: p.pop("training"), "training: needed"),
+        (lambda p: p["controllers"]["controller"].update(lam=2.0), "controllers.controller.lam"),
+    ):
+        changed = copy.deepcopy(raw)
+        change(changed)
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            config.parse(changed)
 
 
 def test_arag_and_executionrag_are_matched_in_the_demo():

@@ -44,7 +44,7 @@ def test_direct_sees_no_passage(retriever):
     assert client.bodies[0]["max_tokens"] == 77 and len(client.bodies) == 1
     assert (record.answer, record.short, record.mode) == (TWO_LINES.content, "Tomas Reed", "short")
     assert (record.status, record.stop_reason, record.retrieved, record.retrieved_tokens) == ("ok", "answered", (), 0)
-    assert trace.events == [] and record.usage["reader"].calls == 1
+    assert [e.kind for e in trace.events] == ["final"] and record.usage["reader"].calls == 1
 
 
 # -- vanilla

@@ -7,6 +7,7 @@ import string
 from pathlib import Path
 
 import pytest
+from dynakrag_fixture import FakeController, script
 from fake_embedder import small_retriever
 from project_fixture import REPO, FakeClient, answer, prompts_of
 from scripted_server import Say, act, conclude, for_kind, in_turn, kind_of, little_model, settle, turns
@@ -59,6 +60,12 @@ def ready():
     )
 
 
+PROSE = in_turn([Say("Ilva Dorn was born in Marrow Bay."), Say("Who is the mayor?")], then=lambda b: Say("Something."))
+ASKING = in_turn(
+    [Say('{"need_followup": true, "followup": "Where was Ilva Dorn born?", "final": ""}')], then=lambda b: Say("x")
+)
+
+
 CASES = [
     ("direct", {}, little_model, "native"),
     ("vanilla", {}, little_model, "native"),
@@ -74,6 +81,18 @@ CASES = [
         "native",
     ),
     ("executionrag", {"max_loops": 5}, for_kind(agent=searching, update=Say("prose")), "json_action"),
+    ("fixed_k", {"k": 2}, little_model, "native"),
+    ("ircot", {}, PROSE, "native"),
+    ("self_ask", {}, ASKING, "native"),
+    ("crag", {}, PROSE, "native"),
+    ("crag", {}, lambda body: Say('{"grades": [0, 0, 0, 0, 0]}'), "native"),
+    ("s2g_rag", {}, PROSE, "native"),
+    ("corag", {}, PROSE, "native"),
+    ("par2_rag", {}, PROSE, "native"),
+    ("adaptive_rag", {"strategy": "A"}, PROSE, "native"),
+    ("adaptive_rag", {"strategy": "C"}, PROSE, "native"),
+    ("adaptive_rag", {"router": "zero_shot"}, PROSE, "native"),
+    ("dynakrag", {"continuation": "fixed"}, script(), "native"),
 ]
 
 
@@ -82,9 +101,10 @@ def watched(tmp_path_factory):
     """Every method once through each branch that says something: [(method, its prompts, its client)]."""
     retriever = small_retriever(tmp_path_factory.mktemp("prompts"))
     seen = []
-    for method, options, script, mode in CASES:
-        prompts, client = Watched(method), FakeClient(script, tool_calling=mode)
-        record = answer(retriever, method, client, QUESTION, prompts=prompts, **options)[2]
+    for method, options, reply, mode in CASES:
+        prompts, client = Watched(method), FakeClient(reply, tool_calling=mode)
+        trained = {"controller": FakeController({"S": 0.9, "W": 0.8})}
+        record = answer(retriever, method, client, QUESTION, prompts=prompts, trained=trained, **options)[2]
         assert record.error is None, record.error
         seen.append((method, prompts, client))
     return seen

@@ -16,7 +16,7 @@ import yaml
 
 from multihop import jsonl
 from multihop.errors import ConfigError, DataError, MultihopError
-from multihop.report import coverage, expected, load, render, tables
+from multihop.report import coverage, expected, render, tables
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 from multihop.report.values import failure_counts, measure
@@ -62,6 +62,7 @@ def test_what_is_not_the_papers_own_is_said(report):
 
 
 def test_a_second_setting_with_the_same_embedder_is_not_the_second_embedder(tmp_path):
+    shutil.copytree(REPOSITORY / "expected", tmp_path / "expected")
     settings = {name: {"reader": "small", "embedder": "minilm"} for name in "ab"}
     jsonl.write_text(tmp_path / "params.yaml", yaml.safe_dump({**report_fixture.PARAMS, "settings": settings}))
     assert Report(tmp_path).setting("second") is None
@@ -91,9 +92,9 @@ def test_lookup_prefers_the_exact_mention():
     paper = expected.load(REPOSITORY)
     assert paper.lookup("musique", "arag", "main", "missing_evidence_share").value == 69.3
     by_hops = paper.lookup("musique", "arag", "second", "missing_evidence_share", "4-hop")
-    assert by_hops.text == "81 (embedder not named)"
-    assert paper.lookup("hotpotqa", "executionrag", "main", "contain").text == "77.0"
-    assert paper.lookup("musique", "executionrag", "main", "usd").text == "0.0064"
+    assert paper.text(by_hops) == "81 (embedder not named)"
+    assert paper.text(paper.lookup("hotpotqa", "executionrag", "main", "contain")) == "77.0"
+    assert paper.text(paper.lookup("musique", "executionrag", "main", "usd")) == "0.0064"
     assert paper.lookup("musique", "direct", "main", "contain") is None
 
 
@@ -271,7 +272,7 @@ def test_a_local_readers_tokens_are_priced(root):
 
 
 def test_every_item_has_cells_that_ran(report):
-    content = coverage.write(report)
+    content = coverage.write(report)["papers"]["executionrag"]
     assert coverage.missing_items(content) == []
     assert content["summary"]["items"] == 24
     cells = [c for item in content["items"].values() for c in item["cells"]]
@@ -289,18 +290,18 @@ def test_a_missing_run_and_a_missing_embedder_show(tmp_path):
     runs = {k: v for k, v in report_fixture.PARAMS["runs"].items() if k != "arag"}
     settings = {"minilm": report_fixture.PARAMS["settings"]["minilm"]}
     report = Report(report_fixture.build(tmp_path, runs=runs, settings=settings))
-    content = coverage.coverage(report)
+    content = coverage.of_paper(report)
     assert coverage.missing_items(content) == [
         "Table 6", "Table 7", "Table 8", "Table 14", "Table 15", "Table 16", "Figure 3"
     ]  # fmt: skip
     causes = {(c["system"], c["embedder"]): c for c in content["items"]["Table 12"]["cells"]}
     assert causes["arag", "main"]["missing"] == "no run arag in params.yaml"
     assert causes["executionrag", "main"]["status"] == "run"
-    assert "one embedder" in content["items"]["Table 14"]["cells"][0]["missing"]
+    assert "stands for Qwen3-Embedding-0.6B" in content["items"]["Table 14"]["cells"][0]["missing"]
 
 
 def test_nothing_is_covered_before_anything_ran(nothing):
-    assert len(coverage.missing_items(coverage.coverage(nothing))) == 24
+    assert len(coverage.missing_items(coverage.of_paper(nothing))) == 24
 
 
 def test_the_demo_is_never_compared(report):
@@ -309,7 +310,10 @@ def test_the_demo_is_never_compared(report):
 
 
 def test_the_papers_own_setting_is_compared_within_the_tolerance(tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "PAPER_QUESTIONS", 4)
+    paper = expected.load(REPOSITORY)
+    four = paper.own.model_copy(update={"questions": dict.fromkeys(report_fixture.TYPES, 4)})
+    monkeypatch.setitem(paper.__dict__, "own", four)
+    monkeypatch.setattr(expected, "load", lambda root, name: paper)
     report = Report(
         report_fixture.build(
             tmp_path,
@@ -329,7 +333,7 @@ def test_the_papers_own_setting_is_compared_within_the_tolerance(tmp_path, monke
     measured = measure(report, cell("executionrag", "contain"))
     for value, verdict in ((54.0, "ok"), (54.2, "off by 5.1"), (44.0, "off by 5.1")):
         changed = type(measured)(value, value, value, 4)
-        assert coverage.verdict(report, contain, changed, "main") == verdict
+        assert coverage.verdict(report, contain, changed, cell("executionrag", "contain")) == verdict
 
 
 # -- notebooks and rendering

@@ -111,8 +111,11 @@ def test_shuffled_gold_changes_no_record(three, serve, at_home):
 
 def test_seeds_are_an_axis_of_a_run(project, serve):
     server = serve()
+    warm = {"endpoint": "scripted", "model": "scripted", "max_tokens": 300, "context": 8000, "temperature": 1.0}
     root = project(
-        seeds=[3, 0], runs={"direct": {"method": "direct"}, "one": {"method": "direct", "seeds": [7], "questions": 2}}
+        seeds=[3, 0],
+        readers={"scripted": warm},
+        runs={"direct": {"method": "direct"}, "one": {"method": "direct", "seeds": [7], "questions": 2}},
     )
     assert run_project(root, "direct") == {"ok": 12}
     assert [(r.qid, r.seed) for r in records_of(root, "direct")] == [(q, s) for q in sorted(QUESTIONS) for s in (0, 3)]

@@ -14,7 +14,7 @@ from multihop.evaluation.judge import Prompts
 from multihop.evaluation.score import Cell, score_cell
 from multihop.evaluation.support import ChunkMap
 from multihop.pricing import Price, Prices
-from multihop.types import Chunk, Gold, Retrieved, RunRecord, Span, Usage
+from multihop.types import Chunk, Event, Gold, Retrieved, RunRecord, Span, Usage
 
 PROMPTS = Prompts.load(Path(__file__).parents[1] / "prompts")
 CHUNKS = ChunkMap(Chunk(f"p{i}", "x" * 9, (Span(f"p{i}", 0, 9),)) for i in range(4))
@@ -192,9 +192,14 @@ def test_seeds_are_averaged_within_questions():
     assert aggregate.per_question(rows, "em") == {"0": 0.5, "1": 0.0}
     found = aggregate.interval(rows, "em")
     assert (found.mean, found.n) == (0.25, 2)
-    assert aggregate.difference(rows, rows, "em").high == 0
-    with pytest.raises(DataError, match="different questions"):
-        aggregate.difference(rows, rows[:2], "em")
+
+
+def test_the_final_prompt_is_the_last_final_call():
+    events = [Event(1, "final", {"evidence_tokens": n}) for n in (90, 40)]
+    rows = run([record("0", "x", events=tuple(events)), *RECORDS[1:3], record("3", "", events=tuple(events[:1]))])
+    assert [r["final_prompt_tokens"] for r in rows] == [40, None, None, 90]
+    assert aggregate.metrics(rows, "m")["final_prompt_tokens"] == 65
+    assert aggregate.metrics(run(), "m")["final_prompt_tokens"] is None
 
 
 def test_unmapped_support_is_null_and_left_out_of_the_mean():

@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from multihop import config
+from multihop import config, messages
 from multihop.errors import ConfigError, MultihopError
 from multihop.session import Session, opened
 
@@ -35,7 +35,7 @@ def _load() -> config.Params:
     for name in params.notebooks:
         if not Path(f"notebooks/{name}.ipynb").is_file():
             known = sorted(p.stem for p in Path("notebooks").glob("*.ipynb"))
-            raise ConfigError(f"params.yaml: notebooks: {config.unknown('notebook', name, known)}")
+            raise ConfigError(f"params.yaml: notebooks: {messages.unknown('notebook', name, known)}")
     for name, embedder in params.embedders.items():
         try:
             specs.resolve(embedder.overrides())
@@ -114,6 +114,36 @@ def run(name: str) -> None:
     print(f"{name}: {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}; {live} live calls")
     if counts.get("error"):
         print(f"errors are asked again by: dvc repro --force --single-item run@{name} && dvc repro")
+
+
+@app.command()
+def collect() -> None:
+    """Stage: trajectories of the train questions, every valid action tried at every visited state."""
+    from multihop import training
+
+    for dataset, states in _run(training.collect).items():
+        print(f"{dataset}: {states} states")
+
+
+@app.command()
+def fit(controller: str) -> None:
+    """Stage: train CONTROLLER (params.yaml: controllers) on the trajectories; models and model cards."""
+    from multihop import training
+
+    async def work(session: Session) -> list[Path]:
+        return training.fit(session, controller)
+
+    for folder in _run(work):
+        print(folder / "card.json")
+
+
+@app.command()
+def tune() -> None:
+    """Stage: train Adaptive-RAG's router and choose Fixed-K's depth on train questions."""
+    from multihop import training
+
+    for dataset, chosen in _run(training.tune).items():
+        print(f"{dataset}: router labels {chosen['labels']}, K = {chosen['k']}")
 
 
 @app.command()

@@ -2,23 +2,20 @@
 that names the nearest valid key and the allowed values, before anything runs.
 
 Everything that changes a result is a param; everything else (keys, addresses, workers, cache path) is an
-environment variable, see :class:`Environment`.
+environment variable, see :mod:`multihop.environment`.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from multihop import jsonl
+from multihop import jsonl, messages
 from multihop.errors import ConfigError
 
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique"]
@@ -138,6 +135,43 @@ class Statistics(Strict):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 
+class Training(Strict):
+    """What the learned methods are trained on: one setting's trajectories over train questions."""
+
+    setting: str
+    """Whose reader and embedder answer the train questions; every other setting is served by the same models."""
+    datasets: dict[Dataset, Dataset]
+    """Evaluation dataset -> the dataset whose train questions its controller is trained on."""
+    questions: Positive
+    """Train questions for trajectories, the first of each training dataset."""
+    tuning_questions: Positive
+    """Train questions for Adaptive-RAG's router and Fixed-K's depth."""
+    seeds: list[int] = [0]
+    """Independent trainings: split and forests; a run's seed chooses one."""
+    collection_seeds: list[int] = [0]
+    """Roll-outs per train question are drawn anew for each; training r uses collection r, else the first."""
+    run: str = "dynakrag"
+    """The learned run whose options trajectories are made with."""
+    router_run: str = "adaptive_rag"
+    fixed_k_run: str = "fixed_k"
+    fixed_k_grid: list[Positive] = [3, 5, 8, 12, 16, 20, 30]
+
+
+class Controller(Strict):
+    """How a controller is fitted from the trajectories (paper 2, eq. 1 and its supplement)."""
+
+    lam: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """λ of eq. 1: how much of the present state's value is taken off ("stop-normalised": 1)."""
+    beta: Annotated[float, Field(ge=0)] = 0.02
+    """β of eq. 1: what a unit of cost is worth in recall."""
+    retrieval_cost: Annotated[float, Field(ge=0)] = 0.25
+    """Of a retrieval call, in thousands of tokens."""
+    s_target: Literal["literal", "full_only", "stop_value"] = "full_only"
+    """What a sufficiency check is credited with (docs/deviations.md)."""
+    trees: Positive = 300
+    min_leaf: Positive = 8
+
+
 class RunConfig(BaseModel):
     """A named method with overrides. Keys beside these are the method's own (checked against its Params)."""
 
@@ -150,6 +184,8 @@ class RunConfig(BaseModel):
     seeds: list[int] | None = None
     questions: Positive | None = None
     """Only the first so many question ids of each dataset (sorted); null: all."""
+    trained: str | None = None
+    """learned_runs: which training the method uses, a name of ``controllers`` or ``baselines``."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -173,12 +209,18 @@ class Params(Strict):
     retrieval: Retrieval = Retrieval()
     judge: Judge
     runs: dict[str, RunConfig]
+    """All runs: those of the block ``runs``, then those of ``learned_runs``."""
+    learned_runs: dict[str, RunConfig] = {}
+    """Runs whose method was trained (a stage of its own for each, which depends on the training)."""
+    training: Training | None = None
+    controllers: dict[str, Controller] = {}
     statistics: Statistics = Statistics()
     max_error_share: Share = 0.01
     notebooks: list[str] = []
 
     @model_validator(mode="after")
     def _references(self) -> Params:
+        self._join_runs()
         if 2 * self.retrieval.chunk_overlap >= self.retrieval.chunk_tokens:
             raise ValueError("retrieval.chunk_overlap: must be less than half of chunk_tokens")
         blocks = {
@@ -207,6 +249,7 @@ class Params(Strict):
             for name in named:
                 if not re.fullmatch(r"\w[\w.-]*", name):
                     raise ValueError(f"{block}.{name}: a name has letters, digits, ., - and _ only")
+        self._check_training()
         for name, run in self.runs.items():
             for setting in run.settings or ():
                 _known(f"runs.{name}.settings", setting, self.settings)
@@ -219,6 +262,46 @@ class Params(Strict):
                     raise ValueError(f"runs.{name}.{key}: an entry is listed twice")
         return self
 
+    def _join_runs(self) -> None:
+        for name, run in self.runs.items():
+            if run.trained is not None:
+                raise ValueError(f"runs.{name}: a run with `trained` belongs under learned_runs")
+        if both := sorted(set(self.runs) & set(self.learned_runs)):
+            raise ValueError(f"learned_runs.{both[0]}: there is a run of this name already")
+        self.__dict__["runs"] = {**self.runs, **self.learned_runs}
+
+    def _check_training(self) -> None:
+        for name, run in self.learned_runs.items():
+            if run.trained is None:
+                raise ValueError(f"learned_runs.{name}.trained: needed: a name of controllers, or baselines")
+            _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, "baselines"])
+        if "baselines" in self.controllers:
+            raise ValueError("controllers.baselines: this name is taken by the tuned baselines")
+        if self.training is None:
+            if self.learned_runs:
+                raise ValueError("training: needed, because learned_runs are trained")
+            return
+        t = self.training
+        _known("training.setting", t.setting, self.settings)
+        for key in ("seeds", "collection_seeds", "fixed_k_grid"):
+            if not getattr(t, key):
+                raise ValueError(f"training.{key}: at least one is needed")
+        for dataset in self.datasets:
+            if dataset not in t.datasets:
+                raise ValueError(f"training.datasets.{dataset}: which dataset's training serves it?")
+        for key, run_name in (("run", t.run), ("router_run", t.router_run), ("fixed_k_run", t.fixed_k_run)):
+            _known(f"training.{key}", run_name, self.learned_runs)
+        for dataset in t.datasets.values():
+            _known("training.datasets", dataset, self.datasets)
+        for name, run in self.learned_runs.items():
+            missing = [] if run.trained == "baselines" else [s for s in self.seeds_of(name) if s not in t.seeds]
+            if missing:
+                raise ValueError(f"learned_runs.{name}: no training has seed {missing[0]}; training.seeds: {t.seeds}")
+
+    def where(self, run_name: str) -> str:
+        """Where params.yaml has a run."""
+        return f"{'learned_runs' if run_name in self.learned_runs else 'runs'}.{run_name}"
+
     def cells(self, run_name: str) -> Iterator[tuple[str, str]]:
         """(dataset, setting) pairs of a run. Raises ConfigError for an unknown run."""
         run = self.run(run_name)
@@ -229,7 +312,7 @@ class Params(Strict):
 
     def run(self, name: str) -> RunConfig:
         if name not in self.runs:
-            raise ConfigError(unknown("run", name, self.runs))
+            raise ConfigError(messages.unknown("run", name, self.runs))
         return self.runs[name]
 
     def seeds_of(self, run_name: str) -> list[int]:
@@ -241,46 +324,14 @@ class Params(Strict):
         s = self.settings[setting]
         return f"{s.embedder}-{s.corpus}"
 
-
-def unknown(what: str, name: str, valid: Any) -> str:
-    near = difflib.get_close_matches(str(name), [str(v) for v in valid], n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"unknown {what} {name!r}{hint} Known: {', '.join(map(str, valid))}"
+    def train_index_name(self) -> str:
+        """The index over the training questions' corpus."""
+        return f"{self.settings[self.training.setting].embedder}-train"
 
 
 def _known(where: str, name: str, valid: Any) -> None:
     if name not in valid:
-        raise ValueError(f"{where}: {unknown('name', name, valid)}")
-
-
-def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
-    """One line for each problem: where it is, what is wrong, what is allowed."""
-    lines = []
-    # Unknown keys first: a key that is missing is often the same one, misspelt.
-    for problem in sorted(error.errors(), key=lambda p: p["type"] != "extra_forbidden"):
-        where = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "the file"
-        if problem["type"] == "extra_forbidden":
-            owner = _fields_at(model, problem["loc"][:-1])
-            lines.append(f"{where}: " + unknown("key", str(problem["loc"][-1]), owner))
-        elif problem["type"] == "missing":
-            lines.append(f"{where}: this key is needed")
-        elif problem["type"] == "value_error":
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(message if problem["loc"] == () else f"{where}: {message}")
-        else:
-            lines.append(f"{where}: {problem['msg']} (found {str(problem.get('input'))[:60]!r})")
-    return ConfigError(f"{source}: " + "\n  ".join(lines))
-
-
-def _fields_at(model: Any, location: tuple[Any, ...]) -> list[str]:
-    """The valid keys of the block at ``location``."""
-    for part in location:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            model = model.model_fields[part].annotation if part in model.model_fields else None
-        else:
-            arguments = [a for a in get_args(model) if isinstance(a, type) and issubclass(a, BaseModel)]
-            model = arguments[-1] if arguments else None
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+        raise ValueError(f"{where}: {messages.unknown('name', name, valid)}")
 
 
 def parse(raw: Any, source: str = "params.yaml") -> Params:
@@ -290,7 +341,7 @@ def parse(raw: Any, source: str = "params.yaml") -> Params:
     try:
         return Params.model_validate(raw)
     except ValidationError as e:
-        raise explain(e, Params, source) from e
+        raise messages.explain(e, Params, source) from e
 
 
 def load(path: Path = Path("params.yaml")) -> Params:
@@ -318,49 +369,3 @@ class _NoRepeats(yaml.SafeLoader):
 def fingerprint(value: BaseModel | dict[str, Any]) -> str:
     """A short hash of a block of params (sha256 of canonical JSON, 16 hex digits)."""
     return jsonl.digest(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)[:16]
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What changes no result: read from environment variables once, at the command line."""
-
-    live: str
-    """MULTIHOP_LIVE: never (replay only), auto (replay, else a model that is there), always (no recording)."""
-    home: Path
-    """MULTIHOP_HOME: store, models and side logs (default .multihop; git-ignored)."""
-    recordings: Path
-    workers: int | None
-    """MULTIHOP_WORKERS: questions in flight; default 1 for the embedded model, 16 for servers."""
-    data_dir: Path | None
-    """MULTIHOP_DATA_DIR: folder of benchmark files for ``source: local``."""
-    max_usd: float | None
-    """MULTIHOP_MAX_USD: no live call is made that could pass this sum."""
-
-    @staticmethod
-    def read(environ: dict[str, str] | None = None) -> Environment:
-        """Raises ConfigError for a value that can't be."""
-        env = dict(os.environ if environ is None else environ)
-        live = env.get("MULTIHOP_LIVE") or "auto"
-        if live not in ("never", "auto", "always"):
-            raise ConfigError(f"MULTIHOP_LIVE={live!r}: allowed are never, auto, always")
-
-        def number(name: str, kind: type) -> Any:
-            if not env.get(name):
-                return None
-            try:
-                value = kind(env[name])
-            except ValueError:
-                raise ConfigError(f"{name}={env[name]!r}: expected a number") from None
-            if not value > 0:  # nan too
-                raise ConfigError(f"{name}={env[name]!r}: expected a number above 0")
-            return value
-
-        folder = env.get("MULTIHOP_DATA_DIR")
-        return Environment(
-            live=live,
-            home=Path(env.get("MULTIHOP_HOME") or ".multihop"),
-            recordings=Path(env.get("MULTIHOP_RECORDINGS") or "data/recordings"),
-            workers=number("MULTIHOP_WORKERS", int),
-            data_dir=Path(folder) if folder else None,
-            max_usd=number("MULTIHOP_MAX_USD", float),
-        )

@@ -7,16 +7,20 @@ change a record. What is answered is in the store; a killed run, started again, 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from multihop import config, jsonl
+from multihop.controller import model
+from multihop.controller.router import Router
 from multihop.data import splits
-from multihop.errors import MultihopError
+from multihop.errors import DataError, MultihopError
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
 from multihop.methods import registry
 from multihop.methods.base import Method, Tools, Trace
@@ -51,12 +55,14 @@ class Cell:
     prompts: Mapping[str, str]
     params_hash: str
     corpus_hash: str
+    trained: Callable[[int], Any] = lambda seed: None
+    """What the method was trained to, by run seed; None for a method without training."""
 
     async def answer(self, question: Question, seed: int) -> RunRecord:
         """One record, whatever the model does. Errors that concern the whole run pass through."""
         trace = Trace()
         rng = random.Random(f"{seed}:{question.id}")
-        tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng)
+        tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng, self.trained(seed))
         error = None
         mode = getattr(self.method, "mode", "short")
         try:
@@ -106,13 +112,17 @@ class Cell:
         )
 
 
-def open_index(session: Session, dataset: str, setting: str) -> Retriever:
-    """The retriever of a (dataset, setting). Raises DataError where its index is missing or of another corpus."""
+def open_index(session: Session, dataset: str, setting: str, train: bool = False) -> Retriever:
+    """The retriever of a (dataset, setting); ``train``: over the corpus of its train questions.
+
+    Raises DataError where its index is missing or of another corpus.
+    """
     chosen = session.params.settings[setting]
+    place = session.index(dataset, setting)
     return open_retriever(
         session.prepared(dataset),
-        session.index(dataset, setting),
-        chosen.corpus,
+        place.with_name(session.params.train_index_name()) if train else place,
+        "train" if train else chosen.corpus,
         session.params.embedders[chosen.embedder].overrides(),
         session.store,
         session.retrieval_params(),
@@ -121,15 +131,41 @@ def open_index(session: Session, dataset: str, setting: str) -> Retriever:
     )
 
 
-def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
-    """Raises MultihopError where params, data or index do not allow it."""
+def open_train_cell(session: Session, run: str, dataset: str) -> Cell:
+    """A cell over the train questions' corpus, in the training's setting, with nothing trained yet."""
+    cell = open_cell(session, run, dataset, session.params.training.setting, train=True)
+    return replace(cell, trained=lambda seed: None)
+
+
+def _trained(session: Session, run: str, dataset: str) -> tuple[Callable[[int], Any], str]:
+    """(what a learned run is given, by seed; its hash). Raises DataError where it is missing, old or tampered with."""
+    name = session.params.run(run).trained
+    if name is None:
+        return (lambda seed: None), ""
+    folder = session.trained(name, session.params.training.datasets[dataset])
+    if name == "baselines":
+        found = {"router": Router.from_json(_json(folder / "router.json")), "k": _json(folder / "fixed_k.json")["k"]}
+        return (lambda seed: found), jsonl.digest(_json(folder / "router.json") | _json(folder / "fixed_k.json"))
+    models = {s: {"controller": model.load(folder, s)} for s in session.params.seeds_of(run)}
+    return models.__getitem__, jsonl.digest(_json(folder / "card.json"))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path}: not trained yet; run `dvc repro`")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def open_cell(session: Session, run: str, dataset: str, setting: str, train: bool = False) -> Cell:
+    """Raises MultihopError where params, data, index or training do not allow it. ``train``: see open_train_cell."""
     params = session.params
     run_config = params.run(run)
     chosen = params.settings[setting]
-    method = registry.create(run_config, f"params.yaml: runs.{run}")
+    method = registry.create(run_config, f"params.yaml: {params.where(run)}")
     prompts = load_prompts(session.root, run_config.method)
     prepared = session.prepared(dataset)
-    retriever = open_index(session, dataset, setting)
+    retriever = open_index(session, dataset, setting, train)
+    trained, trained_hash = ((lambda seed: None), "") if train else _trained(session, run, dataset)
     identity = {
         "method": run_config.method,
         "options": method.params.model_dump(mode="json"),
@@ -142,6 +178,8 @@ def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
         "retrieval": session.retrieval_params(),
         "prompts": prompts,
     }
+    if trained_hash:
+        identity["trained"] = trained_hash
     return Cell(
         run,
         dataset,
@@ -152,6 +190,7 @@ def open_cell(session: Session, run: str, dataset: str, setting: str) -> Cell:
         prompts,
         config.fingerprint(identity),
         splits.corpus_hash(prepared)[:16],
+        trained,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from multihop import config
-from multihop.config import Environment, Params
+from multihop.config import Params
+from multihop.environment import Environment
 from multihop.llm.client import ChatClient, Endpoints, SideLog
 from multihop.llm.meter import Meter
 from multihop.pricing import Prices
@@ -52,6 +53,10 @@ class Session:
 
     def records(self, run: str, dataset: str, setting: str) -> Path:
         return self.root / "results/runs" / run / dataset / f"{setting}.jsonl"
+
+    def trained(self, name: str, dataset: str) -> Path:
+        """What training ``name`` (a controller, or "baselines") gave on ``dataset``'s train questions."""
+        return self.root / "results/trained" / name / dataset
 
     def retrieval_params(self) -> dict:
         return self.params.retrieval.model_dump(

@@ -73,21 +73,22 @@ def index(session: Session, dataset: str) -> list[dict[str, Any]]:
     folder = session.root / "data/index" / dataset
     if folder.exists():
         shutil.rmtree(folder)
-    built: dict[str, dict[str, Any]] = {}
-    for name, setting in params.settings.items():
-        place = params.index_name(name)
-        if place not in built:
-            built[place] = build_index(
-                session.prepared(dataset),
-                setting.corpus,
-                params.embedders[setting.embedder].overrides(),
-                session.store,
-                folder / place,
-                session.retrieval_params(),
-                allow=session.may_ask,
-                hub=params.source == "hub",
-            )
-    return list(built.values())
+    wanted = {params.index_name(name): (s.corpus, s.embedder) for name, s in params.settings.items()}
+    if params.training and dataset in params.training.datasets.values():
+        wanted[params.train_index_name()] = ("train", params.settings[params.training.setting].embedder)
+    return [
+        build_index(
+            session.prepared(dataset),
+            variant,
+            params.embedders[embedder].overrides(),
+            session.store,
+            folder / place,
+            session.retrieval_params(),
+            allow=session.may_ask,
+            hub=params.source == "hub",
+        )
+        for place, (variant, embedder) in wanted.items()
+    ]
 
 
 def retrieval(session: Session) -> dict[str, Any]:

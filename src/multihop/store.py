@@ -28,9 +28,26 @@ CREATE TABLE IF NOT EXISTS vectors (space TEXT NOT NULL, text TEXT NOT NULL, vec
 """
 
 
+_ORDERED = ("response_format", "tools")
+"""Request fields in which the order of keys reaches the model: it writes a schema's fields in their order."""
+
+
+def canonical(request: dict[str, Any]) -> dict[str, Any]:
+    """The request as it is stored: sorted, but for the fields whose order counts, which become JSON text."""
+    return {
+        key: json.dumps(value, ensure_ascii=False) if key in _ORDERED and not isinstance(value, str) else value
+        for key, value in request.items()
+    }
+
+
+def as_sent(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored request as it went to the endpoint: the reverse of :func:`canonical`."""
+    return {key: json.loads(value) if key in _ORDERED else value for key, value in stored.items()}
+
+
 def request_key(request: dict[str, Any]) -> str:
     """sha256 of the canonical request: everything that changes the answer, nothing that does not."""
-    return jsonl.digest(request)
+    return jsonl.digest(canonical(request))
 
 
 class Layer:
@@ -85,7 +102,7 @@ class Store:
             row = self._db.execute("SELECT request, response FROM responses WHERE key=?", (key,)).fetchone()
         if row is None:
             return None
-        if row[0] != jsonl.dumps(request):
+        if row[0] != jsonl.dumps(canonical(request)):
             raise DataError(f"{self.path}: key {key[:12]} holds another request; delete the file and run again")
         return json.loads(row[1])
 
@@ -96,7 +113,7 @@ class Store:
         with self._lock:
             self._db.execute(
                 "INSERT OR IGNORE INTO responses VALUES (?,?,?)",
-                (key, jsonl.dumps(request), jsonl.dumps(response)),
+                (key, jsonl.dumps(canonical(request)), jsonl.dumps(response)),
             )
 
     # -- vectors

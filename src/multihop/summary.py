@@ -6,6 +6,11 @@ from pathlib import Path
 
 from multihop import config, stages
 
+LEGEND = (
+    "Means over questions, 0 to 1. EM, F1: of the short answer; Contain: the gold answer is part of the answer; LLM,",
+    "rule: judged right by a model, by a rule; recall: share of a question's gold passages that the run retrieved.",
+)
+
 
 def summary(root: Path) -> str:
     """A short table of the main runs. Raises DataError where nothing was scored yet."""
@@ -13,6 +18,7 @@ def summary(root: Path) -> str:
     metrics = stages.metrics_of(root / "results/metrics.json")
     lines = [
         f"profile {params.profile}, source {params.source}: judge {params.readers[params.judge.reader].model}",
+        *LEGEND,
         f"{'dataset':<17}{'setting':<10}{'run':<28}{'n_ok/n':>7}{'EM':>6}{'F1':>6}{'Contain':>9}{'LLM':>6}{'rule':>6}{'recall':>8}",
     ]
     for dataset, settings in metrics.items():

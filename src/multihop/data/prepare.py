@@ -185,15 +185,15 @@ def _map(
     )
 
 
-def _plain_text(text: str) -> str:
+def plain_text(text: str) -> str:
     """Case, punctuation and spacing removed: two such questions with one text are the same question."""
     kept = (c if c.isalnum() else " " for c in unicodedata.normalize("NFKC", text).lower())
     return " ".join("".join(kept).split())
 
 
 def _refuse_leakage(dev: list[Question], train: list[Question], path: Path) -> None:
-    ids, texts = {q.id for q in dev}, {_plain_text(q.text) for q in dev}
-    same = [q.id for q in train if q.id in ids or _plain_text(q.text) in texts]
+    ids, texts = {q.id for q in dev}, {plain_text(q.text) for q in dev}
+    same = [q.id for q in train if q.id in ids or plain_text(q.text) in texts]
     if same:
         raise DataError(
             f"{path}: {len(same)} training questions are also evaluation questions, by id or by text: "
@@ -212,6 +212,8 @@ def _write(out: Path, dev: Prepared, train: Prepared, cut: dict[str, list[Chunk]
         content[f"{prefix}gold.jsonl"] = split.gold
         content[f"{prefix}passages.jsonl"] = split.passages
     content |= {f"chunks/{variant}.jsonl": chunks for variant, chunks in cut.items()}
+    if train.passages:  # the corpus that training searches, cut as variant `passages`
+        content["chunks/train.jsonl"] = build_chunks(train.passages, "passages")
     for name, items in content.items():
         jsonl.write(out / name, map(asdict, items))
     jsonl.write_text(out / "ids.txt", "".join(q.id + "\n" for q in dev.questions))

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from multihop.errors import DataError
-from multihop.evaluation.statistics import Interval, bootstrap_difference, bootstrap_mean
+from multihop.evaluation.statistics import Interval, bootstrap_mean
 
 Row = Mapping[str, Any]
 MEANS = (
     "em", "f1", "f1_aliases", "contain", "contain_strict", "contain_word", "llm_acc", "judge_strict",
     "rule_acc", "forced", "support_recall", "retrieved_tokens", "seed_tokens", "prompt_tokens",
-    "completion_tokens", "total_tokens", "llm_calls", "repairs", "retrieval_calls", "loops", "usd",
-    "answer_words",
+    "completion_tokens", "total_tokens", "final_prompt_tokens", "llm_calls", "repairs", "retrieval_calls", "loops",
+    "usd", "answer_words",
 )  # fmt: skip
-"""Means over every row of a cell, errors included (where they are 0)."""
+"""Means over every row of a cell, errors included (where they are 0); where a row has null, over the others."""
 
 
 def metrics(rows: Sequence[Row], judge: str) -> dict[str, Any]:
@@ -25,7 +25,8 @@ def metrics(rows: Sequence[Row], judge: str) -> dict[str, Any]:
 
     ``n`` is the number of questions, ``n_ok`` of rows that are no error divided by the number of
     seeds (a whole number with one seed), ``judge`` the model behind ``llm_acc``. ``support_recall``
-    leaves out questions none of whose gold passages is in the corpus.
+    leaves out questions none of whose gold passages is in the corpus, ``final_prompt_tokens`` those without a
+    final answer call over evidence.
     Raises DataError for no rows, or rows of more than one cell.
     """
     if not rows:
@@ -78,14 +79,3 @@ def interval(rows: Iterable[Row], metric: str, **options: Any) -> Interval:
     ``options`` are ``bootstrap_mean``'s seed, resamples and level.
     """
     return bootstrap_mean(list(per_question(rows, metric).values()), **options)
-
-
-def difference(first: Iterable[Row], second: Iterable[Row], metric: str, **options: Any) -> Interval:
-    """Paired interval of first - second over the same questions; ``options`` as in ``interval``.
-
-    Raises DataError when the two cells do not hold the same questions.
-    """
-    a, b = per_question(first, metric), per_question(second, metric)
-    if a.keys() != b.keys():
-        raise DataError(f"paired difference of {metric}: the two cells have different questions")
-    return bootstrap_difference(list(a.values()), list(b.values()), **options)

@@ -177,7 +177,7 @@ def _support(record: RunRecord, cell: Cell, gold: Gold) -> dict[str, Any]:
     }
 
 
-def _efficiency(record: RunRecord, cell: Cell) -> dict[str, float]:
+def _efficiency(record: RunRecord, cell: Cell) -> dict[str, float | None]:
     """The method's own use, over all its roles; USD is logical (no provider-cache discount)."""
     used = sum(record.usage.values(), Usage())
     return {
@@ -186,12 +186,20 @@ def _efficiency(record: RunRecord, cell: Cell) -> dict[str, float]:
         "prompt_tokens": used.prompt_tokens,
         "completion_tokens": used.completion_tokens,
         "total_tokens": _tokens(used),
+        "final_prompt_tokens": _final_prompt_tokens(record),
         "llm_calls": used.calls,
         "repairs": used.repairs,
         "retrieval_calls": record.retrieval_calls,
         "loops": record.loops,
         "usd": cell.prices.usd(used, cell.reader_model),
     }
+
+
+def _final_prompt_tokens(record: RunRecord) -> int | None:
+    """Tokens of the evidence that the last final answer call was shown (paper 2, Metrics); None where there was no
+    such call: an agent's answer, an error."""
+    shown = [event.data["evidence_tokens"] for event in record.events if event.kind == "final"]
+    return shown[-1] if shown else None
 
 
 async def _extract(

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from multihop.config import Endpoint, Environment, Reader
+from multihop.config import Endpoint, Reader
+from multihop.environment import Environment
 from multihop.errors import EndpointError, MultihopError, ReplayMiss
 from multihop.llm import embedded
 from multihop.llm.meter import Meter
@@ -149,12 +150,14 @@ class ChatClient:
         Raises Refused, ContextOverflow (both about this question), ReplayMiss, EndpointError,
         BudgetExceeded (all about the run), or openai's error once its retries are used up.
         """
+        temperature_used = self.reader.temperature if temperature is None else temperature
         request: dict[str, Any] = {
             "model": self.reader.model,
             "messages": messages,
-            "temperature": self.reader.temperature if temperature is None else temperature,
+            "temperature": temperature_used,
             "max_tokens": min(max_tokens or self.reader.max_tokens, self.reader.max_tokens),
-            "sample": sample,
+            # At temperature 0 there is one draw: seeds of a run share it, and pay once.
+            "sample": sample if temperature_used else 0,
         }
         if tools:
             request["tools"] = tools

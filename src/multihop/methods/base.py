@@ -184,6 +184,8 @@ class Tools:
     seed: int
     rng: random.Random
     """Seeded by (run seed, question id): independent of order, workers and shards."""
+    trained: Any = None
+    """What this run's method was trained to (params.yaml: ``trained``); None for a method without training."""
 
     def llm(self, role: str = "reader") -> Model:
         return Model(role, self.client, self.trace, self.seed, self.prompts["repair"])
@@ -193,10 +195,15 @@ class Tools:
     ) -> list[Hit]:
         """Dense (or BM25) top-k chunks, recorded with their full texts as read."""
         hits = self.retriever.bm25(query, k) if lexical else self.retriever.dense(query, k)
-        tokens = sum(count_tokens(self.text(h.chunk_id)) for h in hits if h.chunk_id not in self.trace.read)
-        self.trace.search(step, tool, query, [h.chunk_id for h in hits], [h.score for h in hits], tokens)
-        self.trace.read.update(dict.fromkeys(h.chunk_id for h in hits))
+        self.record_search(hits, query, step, tool)
         return hits
+
+    def record_search(self, hits: list[Hit], query: str, step: int, tool: str) -> list[str]:
+        """Record a search whose hits are shown in full; returns the chunk ids that are new to this question."""
+        tokens = sum(count_tokens(self.text(h.chunk_id)) for h in hits if h.chunk_id not in self.trace.read)
+        new = self.trace.search(step, tool, query, [h.chunk_id for h in hits], [h.score for h in hits], tokens)
+        self.trace.read.update(dict.fromkeys(h.chunk_id for h in hits))
+        return new
 
     def text(self, chunk_id: str) -> str:
         return self.retriever.text(chunk_id)

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from multihop import config
+from multihop import config, messages
 from multihop.errors import ConfigError
 from multihop.methods.base import Method
 
-_NOT_METHODS = {"base", "registry", "agent", "register", "reading"}
+_NOT_METHODS = {"base", "registry", "agent", "register", "reading", "documents", "operations", "bridge", "chain"}
 
 
 def names() -> list[str]:
@@ -24,7 +24,7 @@ def names() -> list[str]:
 def find(name: str) -> type[Any]:
     """The method's class. Raises ConfigError with the nearest known name."""
     if name not in names():
-        raise ConfigError(config.unknown("method", name, names()))
+        raise ConfigError(messages.unknown("method", name, names()))
     module = importlib.import_module(f"multihop.methods.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and getattr(value, "name", None) == name and value.__module__ == module.__name__:
@@ -41,7 +41,7 @@ def create(run: config.RunConfig, where: str) -> Method:
     try:
         return cls(cls.Params.model_validate(run.options))
     except ValidationError as e:
-        raise config.explain(e, cls.Params, where) from e
+        raise messages.explain(e, cls.Params, where) from e
 
 
 def check(params: config.Params) -> None:
@@ -49,7 +49,7 @@ def check(params: config.Params) -> None:
     problems = []
     for name, run in params.runs.items():
         try:
-            create(run, f"params.yaml: runs.{name}")
+            create(run, f"params.yaml: {params.where(name)}")
         except ConfigError as e:
             problems.append(str(e))
     if problems:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from multihop.report.frames import Table
+from multihop.report.frames import Table, note
 from multihop.report.load import Report
 from multihop.report.traces import BASELINE, METHOD, QUERY_CHARACTERS, Trace, shorten, traces
 from multihop.types import Event, RunRecord
@@ -162,7 +162,10 @@ def step_table(report: Report, number: int) -> Table:
     """``case_table`` as a notebook shows it, with its caption."""
     found = case(report, number)
     text = f"Case {number} step by step, beside the paper's Table {15 + number}."
-    return Table(f"{text} {found.why}" if found else text, case_table(report, number).set_index("step"), report.note())
+    if found:
+        where = f"{report.label_dataset(found.trace.dataset)}, {report.label_setting(found.trace.setting)}"
+        text = f"{text} {where}, one question (n = 1). Why this trace: {found.why}"
+    return Table(text, case_table(report, number).set_index("step"), note(report))
 
 
 def actions(trace: Trace, record: RunRecord | None, step: int) -> str:

@@ -1,4 +1,4 @@
-"""Every cell of the paper's 24 tables and figures: run or not, what is missing, ours and the paper's.
+"""Every cell of the papers' tables and figures: run or not, what is missing, ours and the paper's.
 
 A cell that ran has status "run", also where the paper's text prints nothing to hold beside it: ``printed`` says that.
 """
@@ -8,26 +8,34 @@ from __future__ import annotations
 from typing import Any
 
 from multihop import jsonl
-from multihop.report.expected import Cell, Expected, Printed
-from multihop.report.frames import Table, frame, number, ours
-from multihop.report.load import PAPER_QUESTIONS, Report
+from multihop.report.expected import EITHER, PAPERS, Cell, Expected, Printed
+from multihop.report.frames import Table, frame, note, number, ours
+from multihop.report.load import Report
 from multihop.report.values import Measured, measure
 
 NOT_COMPARABLE = "different setting: not comparable"
 
 
 def coverage(report: Report) -> dict[str, Any]:
-    """The content of results/coverage.json: a summary, and per item its title, counts and cells."""
-    items = {name: _item(report, name) for name in report.expected.items}
-    numbered = [items[name]["summary"] for name in report.expected.numbered]
+    """The content of results/coverage.json: of each paper a summary, and per item its title, counts and cells."""
     return {
-        "paper": report.expected.paper,
         "profile": report.params.profile,
-        "note": report.note(),
         "statuses": {
             "run": "ours is there; printed tells whether the paper's text prints a figure to hold beside it",
             "not run": "missing says what is missing",
         },
+        "papers": {name: of_paper(report.of(name)) for name in PAPERS},
+    }
+
+
+def of_paper(report: Report) -> dict[str, Any]:
+    """One paper's part of results/coverage.json."""
+    items = {name: _item(report, name) for name in report.expected.items}
+    numbered = [items[name]["summary"] for name in report.expected.numbered]
+    return {
+        "paper": report.expected.paper,
+        "title": report.expected.title,
+        "note": report.note(),
         "summary": {"items": len(numbered), **{k: sum(s[k] for s in numbered) for k in numbered[0]}},
         "items": items,
     }
@@ -41,7 +49,7 @@ def write(report: Report) -> dict[str, Any]:
 
 
 def missing_items(content: dict[str, Any]) -> list[str]:
-    """The tables and figures of which no cell ran; empty when all 24 have one."""
+    """The tables and figures of a paper's part of which no cell ran; empty when all have one."""
     numbered = {name: item for name, item in content["items"].items() if name.startswith(("Table ", "Figure "))}
     return [name for name, item in numbered.items() if not any(c["status"] == "run" for c in item["cells"])]
 
@@ -71,7 +79,7 @@ def _cell(report: Report, cell: Cell) -> dict[str, Any]:
         "dataset": cell.dataset,
         "system": cell.system,
         "setting": report.setting(cell.role) or cell.role,
-        "embedder": cell.role,
+        report.expected.own.varies: cell.role,
         "metric": cell.metric,
         "group": cell.group,
         "status": "run" if measured.ran else "not run",
@@ -96,7 +104,7 @@ def _rounded(value: float | None) -> float | None:
 def coverage_table(report: Report) -> Table:
     """One row per item: how many of its cells ran, and how many the paper's text prints."""
     rows = {}
-    for name, item in coverage(report)["items"].items():
+    for name, item in of_paper(report)["items"].items():
         s = item["summary"]
         rows[name,] = {
             "title": item["title"],
@@ -108,8 +116,8 @@ def coverage_table(report: Report) -> Table:
             "what is missing": _shorten([c["missing"] for c in item["cells"] if "missing" in c]),
             "notebook": item["notebook"],
         }
-    text = "Coverage of the paper's tables and figures. Every cell is listed in results/coverage.json."
-    return Table(text, frame(rows, ["item"]), report.note())
+    text = f"Coverage of {report.expected.title}'s tables and figures. Every cell is listed in results/coverage.json."
+    return Table(text, frame(rows, ["item"]), note(report))
 
 
 def _shorten(reasons: list[str], most: int = 3) -> str:
@@ -128,53 +136,68 @@ def comparison(report: Report) -> Table:
     """
     expected = report.expected
     rows = {}
-    for printed in expected.values:
-        role = "second" if printed.setting == "second" else "main"
-        if expected.lookup(printed.dataset, printed.system, role, printed.metric, printed.group) is not printed:
-            continue  # A second, rounded or less exact mention of the same figure.
-        cell = Cell(printed.item, printed.dataset, printed.system, role, printed.metric, printed.group)
-        measured = measure(report, cell)
-        rows[printed.id,] = {
-            "item": printed.item,
-            "dataset": report.label_dataset(printed.dataset),
-            "system": expected.systems[printed.system].label,
-            "embedder": printed.setting,
-            "metric": printed.metric.replace("_", " "),
-            "questions": printed.group,
-            "paper": printed.text,
-            "ours [95 %]": ours(measured, printed.metric),
-            "n": str(measured.n) if measured.ran else "",
-            "verdict": verdict(report, printed, measured, role),
-        }
+    for printed in expected.printed:
+        # The rest are second, rounded or less exact mentions of the same figure.
+        cells = [c for c in expected.standing(printed) if expected.lookup(*c.key) is printed]
+        for cell in cells:
+            suffix = f" {cell.dataset} {cell.role} {cell.group}" if len(cells) > 1 else ""
+            rows[printed.id + suffix,] = _compared(report, printed, cell)
     text = f"Every figure that the paper's text prints ({len(rows)}, second mentions left out) beside ours."
-    return Table(text, frame(rows, ["id"]), report.note())
+    return Table(text, frame(rows, ["id"]), note(report))
 
 
-def verdict(report: Report, printed: Printed, measured: Measured, role: str) -> str:
+def _compared(report: Report, printed: Printed, cell: Cell) -> dict[str, str]:
+    expected = report.expected
+    measured = measure(report, cell)
+    return {
+        "item": cell.item,
+        "dataset": report.label_dataset(cell.dataset),
+        "system": expected.systems[cell.system].label,
+        expected.own.varies: EITHER if printed.setting == EITHER else cell.role,
+        "metric": cell.metric.replace("_", " "),
+        "questions": cell.group,
+        "paper": expected.text(printed),
+        "ours [95 %]": ours(measured, cell.metric, expected.shares),
+        "n": str(measured.n) if measured.ran else "",
+        "verdict": verdict(report, printed, measured, cell),
+    }
+
+
+def verdict(report: Report, printed: Printed, measured: Measured, cell: Cell) -> str:
     """not run | undefined | different setting: not comparable | ok | off by …"""
     if not measured.ran:
         return "not run"
     if measured.value is None:
         return "undefined here"
-    if printed.group.startswith("case") or report.differences(printed.dataset, role):
+    if cell.group.startswith("case") or report.differences(cell.dataset, cell.role):
         return NOT_COMPARABLE
     off = _distance(printed, measured.value)
     if off <= _allowed(report.expected, printed):
         return "ok"
-    return f"off by {number(off, printed.metric)}"
+    if printed.unit == "verdict":
+        return "another verdict"
+    return f"off by {number(off, printed.metric, report.expected.shares)}"
 
 
 def _distance(printed: Printed, value: float) -> float:
-    """To the printed value, or to the nearer end of the range."""
+    """To the printed value, to the nearer end of the range, or to the side on which the text says it lies."""
     if isinstance(printed.value, list):
         low, high = min(printed.value), max(printed.value)
         return max(low - value, value - high, 0.0)
+    if printed.exactness == "above":
+        return max(printed.value - value, 0.0)
+    if printed.exactness == "below":
+        return max(value - printed.value, 0.0)
     return abs(value - printed.value)
 
 
 def _allowed(expected: Expected, printed: Printed) -> float:
-    if printed.metric in ("retrieved_tokens", "usd"):
-        return expected.tolerance.relative * abs(printed.number or 0.0)
-    if printed.unit.startswith("questions"):
-        return expected.tolerance.points / 100 * PAPER_QUESTIONS
-    return expected.tolerance.points
+    points = expected.tolerance.points
+    if printed.exactness in ("above", "below") or printed.unit in ("verdict", "rank", "questions"):
+        return 0.0
+    if printed.unit in ("tokens", "calls", "USD"):
+        ends = printed.value if isinstance(printed.value, list) else [printed.value]
+        return expected.tolerance.relative * max(abs(v) for v in ends)
+    if printed.unit.startswith("questions of"):
+        return points / 100 * expected.own.questions[printed.dataset]
+    return points / 100 if printed.unit == "fraction" else points

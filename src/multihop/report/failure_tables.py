@@ -154,7 +154,7 @@ def failure_overview(report: Report) -> Table:
             shown = {LABELS[c]: str(n) for c, n in counts["counts"].items()}
             rows[key] = {"failures": str(counts["failures"]), **shown, **_extras(counts, 1)}
     text = f"Causes of the wrong answers of every cell, App. E's rule, counts over questions and seeds. {EXPLANATION}"
-    return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), report.note())
+    return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), note(report))
 
 
 def _failure_rows(report: Report, cell: Cell) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from multihop.report.expected import Cell
-from multihop.report.load import ROLES, Report
+from multihop.report.load import Report
 from multihop.report.plotting import (
     INK,
     METHODS,
@@ -23,7 +23,7 @@ from multihop.report.plotting import (
     empty_slot,
     finish,
     footer,
-    nothing,
+    no_figure,
     percent_axis,
     slot_text,
     styled,
@@ -50,17 +50,17 @@ RULES = {False: "Appendix E's rule", True: "symmetric: rule 3b off"}
 def figure_2(report: Report) -> Figure:
     """Failure categories, overall and by hops, for A-RAG and ExecutionRAG under both embedders (paper 1, Fig. 2)."""
     heading = title(report, "Figure 2")
-    cells = [Cell("Figure 2", "musique", system, role, "", "all") for role in ROLES for system in METHODS]
+    cells = [Cell("Figure 2", "musique", system, role, "", "all") for role in report.roles for system in METHODS]
     if not any_ran(report, cells):
-        return nothing(heading, "Not run: no results yet for any of its cells.", footer(report, cells))
+        return no_figure(report, heading, cells)
     names = ", ".join(f"{_letter(report, system)} = {report.label_run(system)}" for system in METHODS)
     note = (
         f"{names}; below a bar the number of its failures by the model judge, in a segment the segment's. Narrow bars: "
         "the shares that the paper's text prints. Whiskers: the missing-evidence share."
     )
     figure = Picture(heading, footer(report, cells, note), height=6.6)
-    panels = figure.body.subplots(len(ROLES), len(RULES), sharey=True)
-    for line, role in zip(panels, ROLES, strict=True):
+    panels = figure.body.subplots(len(report.roles), len(RULES), sharey=True)
+    for line, role in zip(panels, report.roles, strict=True):
         for axes, symmetric in zip(line, RULES, strict=True):
             _panel(report, axes, role, symmetric)
         line[0].set_ylabel("% of the method's own failures")

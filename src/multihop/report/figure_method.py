@@ -48,17 +48,21 @@ class Column:
 
     def item(self, status: str, text: str) -> None:
         """A register item: its status as a coloured chip, then its id and sub-question."""
-        fill, ink = STATUSES[status]
+        self.chip(status, STATUSES[status], 0.58, text)
+
+    def chip(self, label: str, look: tuple[str, str], width: float, text: str) -> None:
+        """A coloured label, ``look`` being (fill, ink), and the text beside it."""
+        fill, ink = look
         self.y += 0.06
         box, middle = (self.left, self.y), self.y + 0.08
 
         def chip(axes: Any) -> None:
-            axes.add_patch(Rectangle(box, 0.58, 0.16, facecolor=fill, edgecolor="none"))
-            axes.text(box[0] + 0.29, middle, status, size=7, color=ink, ha="center", va="center_baseline")
+            axes.add_patch(Rectangle(box, width, 0.16, facecolor=fill, edgecolor="none"))
+            axes.text(box[0] + width / 2, middle, label, size=7, color=ink, ha="center", va="center_baseline")
 
         self.marks.append(chip)
         top = self.y
-        self.text(text, 7.5, indent=0.66, most=3)
+        self.text(text, 7.5, indent=width + 0.08, most=9)
         self.y = max(self.y, top + 0.17)
 
     def space(self, height: float) -> None:

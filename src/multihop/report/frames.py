@@ -1,16 +1,17 @@
-"""How a table looks: a frame of texts with a caption above and, below, what is not the paper's own setting."""
+"""How a table looks: a frame of texts with a caption above and, below, where the page says how to read it."""
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from multihop.report.expected import Cell
-from multihop.report.load import PAPER_EMBEDDERS, Report
+from multihop.report.expected import VERDICTS, Cell
+from multihop.report.load import Report
 from multihop.report.values import PERCENT, Measured, measure, score_rows
 
 NOT_PRINTED = "—"
@@ -19,12 +20,27 @@ LEGEND = (
     f"{NOT_PRINTED}: the paper's text does not print it."
 )
 METRIC_LABELS = {
+    "em": "EM",
+    "f1": "F1",
     "contain": "Contain",
     "llm_acc": "LLM-Acc",
     "rule_acc": "rule judge",
     "retrieved_tokens": "retrieved tokens",
     "usd": "USD",
 }
+
+
+@dataclass(frozen=True)
+class Note:
+    """Small print that shows itself in a notebook."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<p><small>{html.escape(self.text)}</small></p>"
 
 
 @dataclass(frozen=True)
@@ -46,9 +62,21 @@ class Table:
 
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
-            body = self.frame.to_html(border=0, na_rep="")
+            body = _aligned(self.frame.to_html(border=0, na_rep=""), self.frame)
         note = f"<p><small>{html.escape(self.note)}</small></p>" if self.note else ""
         return f"<p><b>{html.escape(self.caption)}</b></p>\n{body}\n{note}"
+
+
+_NUMBER = re.compile(r"[-+−≈]?\s*\d(?:[^a-zA-Z]|of)*")
+_NOTHING = ("", NOT_PRINTED)
+
+
+def _aligned(page: str, frame: pd.DataFrame) -> str:
+    """Cells of columns that hold mostly words get the class that render.py's style sheet aligns to the left."""
+    columns = [[c for c in map(str, frame.iloc[:, i]) if c not in _NOTHING] for i in range(frame.shape[1])]
+    words = [2 * sum(_NUMBER.fullmatch(c) is None for c in cells) > len(cells) for cells in columns]
+    at = iter(range(page.count("<td>")))
+    return re.sub("<td>", lambda m: '<td class="words">' if words[next(at) % len(words)] else m[0], page)
 
 
 def caption(
@@ -60,44 +88,58 @@ def caption(
     if role:
         setting = report.setting(role)
         ours = report.label_setting(setting) if setting else "no such setting"
-        parts.append(f"Setting: {ours} (paper: {PAPER_EMBEDDERS[role]}).")
+        parts.append(f"Setting: {ours} (paper: {report.expected.own.label(role)}).")
     counts = [f"{report.label_dataset(d)} {report.questions(d)}" for d in datasets or report.datasets]
-    parts.append(f"Judges: {report.judge} (LLM-Acc) and a string rule. n: {', '.join(counts)}.")
+    if report.expected.own.judge:
+        parts.append(f"Judges: {report.judge} (LLM-Acc) and a string rule.")
+    parts.append(f"n: {', '.join(counts)}.")
     return " ".join([*parts, text]).strip()
 
 
+def how_to_read(report: Report) -> Note:
+    """What a page says once, at its head: the notation, and what is not the paper's own setting."""
+    unit = " EM, F1 and recall are fractions, their differences percentage points."
+    units = unit if report.expected.shares == "fraction" else ""
+    return Note(f"How to read the tables. {LEGEND}{units} {report.note()}")
+
+
 def note(report: Report) -> str:
-    return f"{LEGEND} {report.note()}"
+    """The line below a table: short, since ``how_to_read`` stands at the page's head."""
+    kind = "A generated world, not the paper's data" if report.is_demo else "Not the paper's setting"
+    return f"{kind if report.differences() else f'Profile {report.params.profile}'}: see the note at the page's head."
 
 
-def number(value: float | None, metric: str) -> str:
-    """A value in the metric's usual precision."""
+def number(value: float | None, metric: str, shares: str = "percent") -> str:
+    """A value in the metric's usual precision; ``shares``: how the paper prints accuracies."""
+    fine = shares == "fraction"
     if value is None:
         return ""
-    if metric == "usd":
+    if metric.startswith("pareto_"):
+        return VERDICTS[int(value)]
+    if metric == "usd" or (fine and metric in PERCENT):
         return f"{value:.4f}"
-    if metric in PERCENT or metric.endswith(("_share", "_delta", "_saving", "_match")):
+    if metric in PERCENT or metric.endswith(("_share", "_saving", "_match", "_cut")):
         return f"{value:.1f}"
+    if metric.endswith("_delta") or (fine and metric.endswith("_calls")):
+        return f"{value:.2f}" if fine else f"{value:.1f}"
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def ours(measured: Measured, metric: str) -> str:
+def ours(measured: Measured, metric: str, shares: str = "percent") -> str:
     """``50.0 [0.0, 100.0]``, or why there is no number."""
     if not measured.ran:
         return f"not run: {measured.missing}"
     if measured.value is None:
         return measured.remark
-    text = number(measured.value, metric)
-    if measured.low is None:
-        return text
-    return f"{text} [{number(measured.low, metric)}, {number(measured.high, metric)}]"
+    value, low, high = (number(v, metric, shares) for v in (measured.value, measured.low, measured.high))
+    return f"{value} [{low}, {high}]" if low else value
 
 
 def paper(report: Report, cell: Cell) -> str:
     printed = report.expected.lookup(*cell.key)
-    return printed.text if printed else NOT_PRINTED
+    return report.expected.text(printed) if printed else NOT_PRINTED
 
 
 def answered(report: Report, cell: Cell) -> str:
@@ -123,7 +165,7 @@ def compared(report: Report, cell: Cell, metrics: list[str], **options: Any) -> 
     for metric, value in measured.items():
         label = METRIC_LABELS.get(metric, metric.replace("_", " "))
         repeated = not value.ran and value.missing == first.missing and metric != metrics[0]
-        row[label, "ours [95 %]"] = "" if repeated else ours(value, cells[metric].metric)
+        row[label, "ours [95 %]"] = "" if repeated else ours(value, cells[metric].metric, report.expected.shares)
         if metric != "rule_acc":
             row[label, "paper"] = paper(report, cells[metric])
     return row

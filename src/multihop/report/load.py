@@ -15,25 +15,35 @@ import pandas as pd
 
 from multihop import config, jsonl
 from multihop.errors import DataError
-from multihop.report import expected
+from multihop.evaluation.aggregate import MEANS
+from multihop.report import expected, standing
 from multihop.types import RunRecord
 
-PAPER_READER = "gpt-4o-mini"
-PAPER_QUESTIONS = 1000
-PAPER_LOOPS = 15
-PAPER_EMBEDDERS = {"main": "all-MiniLM-L6-v2", "second": "Qwen3-Embedding-0.6B"}
-"""Role of a setting -> the embedder that paper 1 has there (§4.2)."""
-ROLES = tuple(PAPER_EMBEDDERS)
+IDENTITY = (
+    "dataset", "setting", "run", "qid", "seed", "type", "hops", "gold_exact", "judge", "status", "stop_reason",
+    "forced", "mode", "answer", "short",
+)  # fmt: skip
+"""The first columns of a frame or CSV file: which row it is, what came out; then the metrics, then the rest."""
 DATASET_LABELS = {"hotpotqa": "HotpotQA", "2wikimultihopqa": "2WikiMultiHopQA", "musique": "MuSiQue"}
 
 
 class Report:
     """The results under ``root`` (the project's folder), as frames and records."""
 
-    def __init__(self, root: Path | str = "."):
+    def __init__(self, root: Path | str = ".", paper: str = expected.PAPERS[0]):
         self.root = Path(root)
+        self.paper = paper
         self.memo: dict[Any, Any] = {}
         """Numbers that were measured once (values.py)."""
+
+    def of(self, paper: str) -> Report:
+        """The same results as another paper's report; what was read is shared."""
+        if paper == self.paper:
+            return self
+        twin = Report(self.root, paper)
+        shared = ("params", "metrics", "retrieval", "cards", "trained", "_files")
+        twin.__dict__ |= {name: getattr(self, name) for name in shared}
+        return twin
 
     @cached_property
     def params(self) -> config.Params:
@@ -54,7 +64,7 @@ class Report:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """One row per (dataset, setting, run, qid, seed); the columns of evaluation/score.py."""
+        """One row per (dataset, setting, run, qid, seed); the columns of evaluation/score.py, identity first."""
         return self._frame("scores")
 
     @cached_property
@@ -92,7 +102,15 @@ class Report:
     @cached_property
     def expected(self) -> expected.Expected:
         """What the paper prints. Raises ConfigError for a missing or wrong file."""
-        return expected.load(self.root)
+        return expected.load(self.root, self.paper)
+
+    @cached_property
+    def trained(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Controller or "baselines" -> train dataset -> file stem (card, router, fixed_k) -> content."""
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for path in sorted((self.root / "results/trained").glob("*/*/*.json")):
+            found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})[path.stem] = _json(path)
+        return found
 
     # -- names
 
@@ -104,22 +122,32 @@ class Report:
     def runs(self) -> list[str]:
         return list(self.params.runs)
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of the paper's settings, in its order."""
+        return tuple(self.expected.own.roles)
+
     @cached_property
     def settings(self) -> list[str]:
-        """The first setting, then the first one with another embedder, then the rest."""
-        names = list(self.params.settings)
-        second = self.setting("second")
-        return names[:1] + ([second] if second else []) + [n for n in names[1:] if n != second]
+        """The settings that play a role, in the roles' order, then the rest."""
+        return list(dict.fromkeys([*filter(None, self._cast.values()), *self.params.settings]))
 
     def setting(self, role: str) -> str | None:
-        """The setting that plays "main" or "second" (embedder); None when there is only one embedder."""
-        if role not in ROLES:
-            raise ValueError(f"unknown role {role!r} of a setting; known: {', '.join(ROLES)}")
-        names = list(self.params.settings)
-        if role == "main":
-            return names[0]
-        first = self.params.settings[names[0]].embedder
-        return next((n for n in names if self.params.settings[n].embedder != first), None)
+        """The setting that plays a role ("main", "second"; "first", ...); None when params.yaml has none for it."""
+        if role not in self._cast:
+            raise ValueError(f"unknown role {role!r} of a setting; known: {', '.join(self._cast)}")
+        return self._cast[role]
+
+    @cached_property
+    def _cast(self) -> dict[str, str | None]:
+        return standing.cast(self)
+
+    def param(self, path: str) -> list[Any]:
+        """The values at a dotted path of params.yaml, ``*`` for any key; empty where it has none."""
+        nodes: list[Any] = [self.params.model_dump(mode="json")]
+        for part in path.split("."):
+            nodes = [v for n in nodes if isinstance(n, dict) for k, v in n.items() if part in ("*", k)]
+        return nodes
 
     def label_run(self, name: str) -> str:
         run = self.params.runs.get(name)
@@ -148,48 +176,25 @@ class Report:
         return self.params.readers[self.params.settings[setting].reader].model
 
     def questions(self, dataset: str) -> int:
-        """How many questions of the dataset are scored, over all its cells; 0 when none is."""
-        scores = self.scores
-        return scores.loc[scores["dataset"] == dataset, "qid"].nunique() if len(scores) else 0
+        """How many questions of the dataset are scored, over all cells of the paper's systems; 0 when none is."""
+        return self._counts.get(dataset, 0)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        own = {system.run for system in self.expected.systems.values()}
+        ids: dict[str, set[str]] = {}
+        for (kind, dataset, _, run), rows in self._files.items():
+            if kind == "scores" and run in own:
+                ids.setdefault(dataset, set()).update(row["qid"] for row in rows)
+        return {dataset: len(found) for dataset, found in ids.items()}
 
     def differences(self, dataset: str | None = None, role: str | None = None) -> list[str]:
-        """What is not the paper's own, in a few words each; empty when the setting is the paper's.
-
-        ``dataset`` and ``role`` narrow it to one cell's; None asks for all.
-        """
-        roles = [r for r in ([role] if role else ROLES) if self.setting(r)]
-        settings = [self.params.settings[self.setting(r)] for r in roles]
-        found = ["a generated world, not the benchmarks"] if self.is_demo else []
-        readers = sorted({self.params.readers[s.reader].model for s in settings})
-        found += [f"reader {m}" for m in readers if not _is(m, PAPER_READER)]
-        found += [f"judge {self.judge}"] if not _is(self.judge, PAPER_READER) else []
-        counts = sorted({self.questions(d) for d in ([dataset] if dataset else self.datasets)} - {0})
-        if counts and counts != [PAPER_QUESTIONS]:
-            found.append(f"n = {' / '.join(map(str, counts))} per dataset instead of {PAPER_QUESTIONS:,}")
-        found += [
-            f"{self.label_setting(self.setting(r))} in place of {PAPER_EMBEDDERS[r]}"
-            for r in roles
-            if not self._has_paper_embedder(r)
-        ]
-        loops = sorted({run.options["max_loops"] for run in self.params.runs.values() if "max_loops" in run.options})
-        found += [f"loop limit {n} instead of {PAPER_LOOPS}" for n in loops if n != PAPER_LOOPS]
-        return found
+        """What is not the paper's own (standing.py), of all or of one cell's dataset and role."""
+        return standing.differences(self, dataset, role)
 
     def note(self) -> str:
         """One line to print beside every table and figure: what is not the paper's own setting."""
-        variants = sorted({s.corpus for s in self.params.settings.values()})
-        readers = sorted({self.reader(s) for s in self.params.settings})
-        facts = f"corpus {' / '.join(variants)}, judges: {self.judge} and a string rule"
-        differences = self.differences()
-        if not differences:
-            return f"Profile {self.params.profile}: reader {' / '.join(readers)}, {facts}."
-        verdict = "not evidence on the paper's claims" if self.is_demo else "not comparable as it stands"
-        return f"Not the paper's setting: {'; '.join(differences)}; {facts}: {verdict}."
-
-    def _has_paper_embedder(self, role: str) -> bool:
-        embedder = self.params.embedders[self.params.settings[self.setting(role)].embedder]
-        name = f"{embedder.preset or ''} {embedder.model or ''}".lower()
-        return ("minilm" if role == "main" else "qwen3-embedding-0.6b") in name
+        return standing.note(self)
 
     # -- files
 
@@ -212,12 +217,11 @@ class Report:
             if k == kind
             for row in cell
         ]
-        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["dataset", "setting", "run", "qid", "seed"])
-
-
-def _is(model: str, wanted: str) -> bool:
-    """A model id is the wanted one, or a dated release of it."""
-    return model == wanted or model.startswith(f"{wanted}-20")
+        if not rows:
+            return pd.DataFrame(columns=list(IDENTITY[:5]))
+        table = pd.DataFrame(rows)
+        known = dict.fromkeys(c for c in (*IDENTITY, *MEANS) if c in table)
+        return table[[*known, *(c for c in table if c not in known)]]
 
 
 def _json(path: Path) -> Any:

@@ -9,17 +9,19 @@ import functools
 import io
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from multihop.report.expected import Cell
-from multihop.report.load import PAPER_EMBEDDERS, Report
+from multihop.report.load import Report
 from multihop.report.values import Measured, absent, run_of, score_rows
 
 DPI = 110
@@ -36,6 +38,16 @@ STATUSES = {
     "retired": ("#D55E00", "white"),
 }
 """Status of a register item -> (fill, text colour)."""
+ACTIONS = {
+    "R": ("#0072B2", "white"),
+    "G": ("#E69F00", INK),
+    "W": ("#CC79A7", INK),
+    "B": ("#009E73", "white"),
+    "S": ("#56B4E9", INK),
+    "T": ("#D55E00", "white"),
+    "C": ("#999999", INK),
+}
+"""Code of an operation -> (fill, text colour); the letter always stands with it."""
 PAPER = {"marker": "D", "markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none", "markersize": 6}
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -134,23 +146,29 @@ def save(figure: Figure, path: Path | str) -> Path:
 # -- parts of an axes
 
 
-def empty_slot(axes: Any, x: float, width: float, text: str = "not run") -> None:
-    """The place of a bar that has no data."""
-    axes.bar(x, 100, width, fill=False, edgecolor=MUTED, linestyle=(0, (2, 2)), linewidth=0.8)
-    axes.text(x, 50, text, rotation=90, ha="center", va="center", size=8, color=MUTED)
+Span = tuple[float, float]
 
 
-def bar(axes: Any, x: float, width: float, value: Measured, colour: str) -> None:
-    """A bar of 0 to 100 with its interval and its value, or an empty slot that says what is missing."""
+def empty_slot(axes: Any, x: float, width: float, text: str = "not run", span: Span = (0, 100)) -> None:
+    """The place of a bar that has no data, ``span`` being from where to where."""
+    bottom, top = span
+    axes.bar(x, top - bottom, width, bottom, fill=False, edgecolor=MUTED, linestyle=(0, (2, 2)), linewidth=0.8)
+    axes.text(x, (bottom + top) / 2, text, rotation=90, ha="center", va="center", size=8, color=MUTED)
+
+
+def bar(
+    axes: Any, x: float, width: float, value: Measured, colour: str, form: str = ".0f", span: Span = (0, 100)
+) -> None:
+    """A bar with its interval and its value, or an empty slot that says what is missing."""
     if value.value is None:
-        empty_slot(axes, x, width, slot_text(value))
+        empty_slot(axes, x, width, slot_text(value), span)
         return
     axes.bar(x, value.value, width, color=colour)
-    top = value.value
+    top = max(value.value, 0.0)
     if value.high > value.low:
         whisker(axes, x, value)
-        top = value.high
-    axes.annotate(f"{value.value:.0f}", (x, top), (0, 2), textcoords="offset points", ha="center", size=8)
+        top = max(value.high, 0.0)
+    axes.annotate(format(value.value, form), (x, top), (0, 2), textcoords="offset points", ha="center", size=8)
 
 
 def whisker(axes: Any, x: float, value: Measured) -> None:
@@ -171,6 +189,44 @@ def percent_axis(axes: Any) -> None:
     axes.tick_params(axis="both", length=0)
 
 
+def undominated(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names of the (cost, quality) points that no other beats or equals in one and beats in the other; by cost."""
+
+    def beaten(cost: float, quality: float) -> bool:
+        return any(c <= cost and q >= quality and (c, q) != (cost, quality) for c, q in points.values())
+
+    return sorted((n for n, point in points.items() if not beaten(*point)), key=lambda n: (*points[n], n))
+
+
+def apart(
+    axes: Any, places: Sequence[tuple[float, float]], inches: tuple[float, float], step: float = 7
+) -> list[float]:
+    """A sideways shift, in points of 1/72 inch, for each place (data): those that would cover each other stand in a
+    row about their middle, in their order.
+
+    ``inches``: about how large the axes are drawn; their limits must be set.
+    """
+    if not places:
+        return []
+    at = (axes.transScale + axes.transLimits).transform(places) * 72 * np.array(inches)
+    rows: list[list[int]] = []
+    for i in np.lexsort((at[:, 1], at[:, 0])).tolist():
+        near = [row for row in rows if any((abs(at[i] - at[j]) < step).all() for j in row)]
+        rows = [row for row in rows if row not in near] + [[j for row in near for j in row] + [i]]
+    shifts = [0.0] * len(places)
+    for row in rows:
+        row.sort(key=lambda i: (at[i, 0], i))
+        middle = float(np.mean(at[row, 0]))
+        for k, i in enumerate(row):
+            shifts[i] = middle + (k - (len(row) - 1) / 2) * step - float(at[i, 0]) if len(row) > 1 else 0.0
+    return shifts
+
+
+def shifted(axes: Any, points: float) -> Any:
+    """The transform of the data, moved sideways by so many points."""
+    return axes.transData + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
+
+
 # -- what a figure says about itself
 
 
@@ -180,11 +236,27 @@ def title(report: Report, item: str) -> str:
 
 def embedder(report: Report, role: str) -> str:
     setting = report.setting(role)
-    return report.label_setting(setting) if setting else f"{PAPER_EMBEDDERS[role]} (no such setting)"
+    return report.label_setting(setting) if setting else f"{report.expected.own.label(role)} (no such setting)"
 
 
 def any_ran(report: Report, cells: Iterable[Cell]) -> bool:
     return any(absent(report, c.dataset, c.role, run_of(report, c.system)) is None for c in cells)
+
+
+def printed(report: Report, cell: Cell) -> float | None:
+    """What the paper's text prints for a cell."""
+    value = report.expected.lookup(*cell.key)
+    return value.number if value else None
+
+
+def paper_mark(report: Report, axes: Any, x: float, cell: Cell) -> None:
+    value = printed(report, cell)
+    if value is not None:
+        axes.plot([x], [value], zorder=5, **PAPER)
+
+
+def no_figure(report: Report, heading: str, cells: list[Cell]) -> Picture:
+    return nothing(heading, "Not run: no results yet for any of its cells.", footer(report, cells))
 
 
 def footer(report: Report, cells: Sequence[Cell], text: str = "") -> list[str]:
@@ -194,8 +266,9 @@ def footer(report: Report, cells: Sequence[Cell], text: str = "") -> list[str]:
     settings = [s for s in map(report.setting, dict.fromkeys(c.role for c in cells)) if s]
     described = "; ".join(f"{report.label_setting(s)}, reader {report.reader(s)}" for s in settings)
     level = f"{100 * report.params.statistics.confidence:g} %"
+    judged = f" LLM-Acc judged by {report.judge}." if report.expected.own.judge else ""
     facts = (
         f"n = {n} questions a cell; whiskers: {level} bootstrap interval over questions (none where all score the "
-        f"same, which is no certainty). LLM-Acc judged by {report.judge}. Settings: {described}."
+        f"same, which is no certainty).{judged} Settings: {described}."
     )
     return [f"{text} {facts}".strip(), report.note()]

@@ -46,7 +46,8 @@ pre {{ font: 12.5px/1.45 ui-monospace, monospace; margin: 0; white-space: pre-wr
 .prompt, .anchor-link {{ display: none; }}
 table {{ border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .25em .6em; text-align: right; vertical-align: top; border-bottom: 1px solid #e6e6e6; }}
-th {{ text-align: left; font-weight: 600; }}
+th, td.words {{ text-align: left; }}
+th {{ font-weight: 600; }}
 small {{ color: #6b6b6b; }}
 img {{ max-width: 100%; height: auto; }}
 </style>

@@ -5,8 +5,8 @@ Tables 12 to 15 are in failure_tables.py. Every function takes a Report and retu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from multihop.pricing import Prices
 from multihop.report.expected import Cell, SetupFact
 from multihop.report.failure_tables import failure_overview, table_12, table_13, table_14, table_15
 from multihop.report.frames import Table, caption, compared, frame, note, number
-from multihop.report.load import PAPER_READER, ROLES, Report
-from multihop.report.values import PERCENT, score_rows
+from multihop.report.load import Report
+from multihop.report.values import PERCENT, run_of, score_rows
 from multihop.types import Usage
 
 __all__ = [
@@ -51,17 +51,36 @@ def _rows_of(report: Report, item: str) -> list[Cell]:
 def table_1(report: Report, role: str = "main") -> Table:
     """The rows of Table 1 under either embedder (the paper has it under the first), and two paired differences."""
     cells = [c._replace(role=role) for c in _rows_of(report, "Table 1")]
-    rows = {}
+    rows, left_out = {}, {}
     for dataset in dict.fromkeys(c.dataset for c in cells):
         own = [c for c in cells if c.dataset == dataset]
         for cell in [*own, *(own[0]._replace(system=s) for s in DIFFERENCES)]:
-            rows[report.label_dataset(dataset), _label(report, cell.system)] = compared(report, cell, ANSWER)
-    return Table(caption(report, "Table 1", role), frame(rows, ["dataset", "system"]), note(report))
+            if _says_nothing(report, cell):
+                left_out.setdefault(_label(report, cell.system), []).append(report.label_dataset(dataset))
+            else:
+                rows[report.label_dataset(dataset), _label(report, cell.system)] = compared(report, cell, ANSWER)
+    last = f"{_not_run(left_out, len(report.datasets))} {note(report)}".strip()
+    return Table(caption(report, "Table 1", role), frame(rows, ["dataset", "system"]), last)
+
+
+def _says_nothing(report: Report, cell: Cell) -> bool:
+    """params.yaml has no such run, and the paper's text prints nothing for the row."""
+    system = report.expected.systems[cell.system]
+    runs = [run_of(report, s) for s in system.minus or [cell.system]]
+    suffix = "_delta" if system.minus else ""
+    printed = any(report.expected.lookup(*cell._replace(metric=f"{m}{suffix}").key) for m in ANSWER)
+    return not printed and any(run not in report.params.runs for run in runs)
+
+
+def _not_run(left_out: dict[str, list[str]], datasets: int) -> str:
+    """The rows that are not shown, in one line."""
+    names = [name if len(of) == datasets else f"{name} ({', '.join(of)})" for name, of in left_out.items()]
+    return f"Not run (no such run in params.yaml; no value in the paper's text): {', '.join(names)}." if names else ""
 
 
 def table_2(report: Report) -> Table:
     """The ablation, under both embedders (the paper has it under its first)."""
-    cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 2")]
+    cells = [c._replace(role=role) for role in report.roles for c in _rows_of(report, "Table 2")]
     rows = {(_setting(report, c.role), _label(report, c.system)): compared(report, c, ANSWER) for c in cells}
     return Table(caption(report, "Table 2", datasets=["musique"]), frame(rows, ["embedder", "system"]), note(report))
 
@@ -108,7 +127,7 @@ def table_9(report: Report) -> Table:
 
 def table_10(report: Report) -> Table:
     metrics = ["retrieved_tokens", "usd", "contain", "llm_acc", "rule_acc"]
-    cells = [c._replace(role=role) for role in ROLES for c in _rows_of(report, "Table 10")]
+    cells = [c._replace(role=role) for role in report.roles for c in _rows_of(report, "Table 10")]
     rows = {(_setting(report, c.role), _label(report, c.system)): _costs(report, c, metrics) for c in cells}
     title = caption(report, "Table 10", text=COSTS, datasets=["musique"])
     return Table(title, frame(rows, ["embedder", "system"]), note(report))
@@ -132,18 +151,19 @@ def _costs(report: Report, cell: Cell, metrics: list[str]) -> dict[Any, str]:
     for column in ("seed_tokens", "total_tokens", "llm_calls", "retrieval_calls", "loops"):
         label = {"seed_tokens": "of these: seed", "total_tokens": "model tokens"}.get(column, column.replace("_", " "))
         row[label, ""] = number(aggregate.mean(rows, column), column)
-    row[f"USD at {PAPER_READER}'s price", ""] = number(_usd(report, rows), "usd")
+    reader = report.expected.own.roles[cell.role].reader
+    row[f"USD at {reader}'s price", ""] = number(_usd(report, rows, reader), "usd")
     return row
 
 
-def _usd(report: Report, rows: list[Any]) -> float | None:
+def _usd(report: Report, rows: list[Any], reader: str) -> float | None:
     """What these tokens would cost per question at the paper's reader; None without a price list."""
     path = Path(report.root) / "prices.yaml"
     if not rows or not path.is_file():
         return None
     prices = Prices.load(path)
     usages = [Usage(prompt_tokens=r["prompt_tokens"], completion_tokens=r["completion_tokens"]) for r in rows]
-    return sum(prices.usd(u, PAPER_READER) for u in usages) / len(rows)
+    return sum(prices.usd(u, reader) for u in usages) / len(rows)
 
 
 def _setting(report: Report, role: str) -> str:
@@ -168,7 +188,7 @@ def settings_and_runs(report: Report) -> Table:
         for name, s in report.params.settings.items()
     ]
     text = f"Runs of profile {report.params.profile}. Settings: {'; '.join(settings)}. Judge: {report.judge}."
-    return Table(text, frame(rows, ["run"]), report.note())
+    return Table(text, frame(rows, ["run"]), note(report))
 
 
 def setup(report: Report) -> Table:
@@ -182,13 +202,10 @@ def setup(report: Report) -> Table:
 
 
 def _param(report: Report, fact: SetupFact) -> str:
-    """The values at a dotted path of params, ``*`` for any key."""
     if fact.param is None:
-        return "see the data cards" if "fingerprint" in fact.fact else "see the settings"
-    nodes: list[Any] = [report.params.model_dump(mode="json")]
-    for part in fact.param.split("."):
-        nodes = [v for n in nodes for k, v in n.items() if part in ("*", k)]
-    shown = dict.fromkeys("all" if v is None else f"{v:g}" if isinstance(v, int | float) else str(v) for v in nodes)
+        return fact.ours
+    values = report.param(fact.param)
+    shown = dict.fromkeys("all" if v is None else f"{v:g}" if isinstance(v, int | float) else str(v) for v in values)
     return " / ".join(shown) or "the method's default"
 
 
@@ -199,7 +216,7 @@ def data_cards(report: Report) -> Table:
         "Data cards. Fingerprint: share of gold paragraphs whose first 40 characters are found in a chunk, literally, "
         "normalised, and normalised with fallbacks; exact: by the offsets that the corpus variants keep."
     )
-    return Table(text, frame(rows, ["dataset"]).T if rows else frame({}, ["dataset"]), report.note())
+    return Table(text, frame(rows, ["dataset"]).T if rows else frame({}, ["dataset"]), note(report))
 
 
 def _card(card: dict[str, Any]) -> dict[str, str]:
@@ -220,17 +237,33 @@ def _card(card: dict[str, Any]) -> dict[str, str]:
 
 
 def retrieval_recall(report: Report) -> Table:
-    """results/retrieval.json as one table: the question as query, without a model."""
+    """results/retrieval.json as one table: the question as query, without a model. What holds the same questions as
+    "all", or the same numbers under another setting (BM25 has no embedder), is named in one row."""
     rows = {}
-    for dataset, setting in product(report.datasets, report.settings):
-        for tool, groups in report.retrieval.get(dataset, {}).get(setting, {}).items():
-            for group, values in groups.items():
-                key = (report.label_dataset(dataset), report.label_setting(setting), tool, group)
+    for dataset in report.datasets:
+        measured = report.retrieval.get(dataset, {})
+        settings: dict[tuple[str, str], list[str]] = {}
+        for setting in [s for s in report.settings if s in measured]:
+            for tool, groups in measured[setting].items():
+                key = (tool, json.dumps(groups, sort_keys=True))
+                settings.setdefault(key, []).append(report.label_setting(setting))
+        for (tool, groups), labels in settings.items():
+            for group, values in _distinct(json.loads(groups)).items():
                 recalls = {k: v for k, v in values.items() if k != "n"}
                 at = {k: v for k, v in sorted(recalls.items(), key=lambda kv: int(kv[0].rpartition("@")[2]))}
+                key = (report.label_dataset(dataset), " = ".join(labels), tool, group)
                 rows[key] = {"n": str(values["n"]), **{k: _recall(v) for k, v in at.items()}}
     text = "Share of a question's gold passages among the first k results, in percent with its 95 % interval."
-    return Table(text, frame(rows, ["dataset", "setting", "search", "questions"]), report.note())
+    return Table(text, frame(rows, ["dataset", "setting", "search", "questions"]), note(report))
+
+
+def _distinct(groups: dict[str, Any]) -> dict[str, Any]:
+    """Groups with as many questions as "all" hold the same ones: one row that names them."""
+    n = groups.get("all", {}).get("n")
+    if n is None:
+        return groups
+    same = [g for g, values in groups.items() if values["n"] == n and g != "all"]
+    return {" = ".join(["all", *same]): groups["all"]} | {g: groups[g] for g in groups if g not in ("all", *same)}
 
 
 def _recall(value: dict[str, float | None]) -> str:
@@ -254,7 +287,7 @@ def metrics_overview(report: Report) -> Table:
                 key = (report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
                 rows[key] = {"n_ok / n": f"{m['n_ok']:g} / {m['n']}", **values}
     text = f"Every scored cell; shares in %. llm_acc: by {report.judge}; rule_acc: gold or alias in the short answer."
-    return Table(text, frame(rows, ["dataset", "setting", "run"]), report.note())
+    return Table(text, frame(rows, ["dataset", "setting", "run"]), note(report))
 
 
 def _metric(value: float | None, column: str) -> str:

@@ -80,7 +80,8 @@ def _header(case: Case) -> list[Lane]:
 def _paper_case(report: Report, number: int) -> str:
     key = ("main", "loops", f"case {number}")
     printed = {run: report.expected.lookup("musique", run, *key) for run in (METHOD, BASELINE)}
-    said = ", ".join(f"{report.label_run(run)} {value.text}" for run, value in printed.items() if value)
+    text = report.expected.text
+    said = ", ".join(f"{report.label_run(run)} {text(value)}" for run, value in printed.items() if value)
     return f"Table {15 + number}, another question" + (f"; loops printed: {said}" if said else "")
 
 

@@ -194,6 +194,37 @@ class Retriever:
         spans = self.chunks[self._position[chunk_id]].spans
         return tuple(dict.fromkeys(span.passage_id for span in spans))
 
+    # -- vectors, as the index has them
+
+    def query_vector(self, query: str) -> np.ndarray:
+        """float16 (dim,): encoded once per distinct text. Raises ReplayMiss where it can't be had."""
+        return self._query_vector(query)
+
+    def chunk_vector(self, chunk_id: str) -> np.ndarray:
+        """float16 (dim,), from the index. Raises KeyError for an unknown id."""
+        return self._chunk_vectors[self._position[chunk_id]]
+
+    def sentences_of(self, chunk_id: str) -> list[tuple[str, np.ndarray]]:
+        """(sentence, its float16 vector) of a chunk, in document order. Raises KeyError for an unknown id."""
+        rows = self._rows.get(self._position[chunk_id], [])
+        return [(self._sentences[row], self._sentence_vectors[row]) for row in rows]
+
+    # -- titles
+
+    def title_of(self, chunk_id: str) -> str:
+        """The first line of a chunk: the title of its (first) passage. Raises KeyError for an unknown id."""
+        head, line, _ = self.text(chunk_id).partition("\n")
+        return head.strip() if line else ""
+
+    @cached_property
+    def titles(self) -> dict[str, tuple[str, ...]]:
+        """Case-folded title -> ids of the chunks that have it, in corpus order."""
+        found: dict[str, list[str]] = {}
+        for chunk in self.chunks:
+            if title := self.title_of(chunk.id):
+                found.setdefault(title.casefold(), []).append(chunk.id)
+        return {title: tuple(ids) for title, ids in found.items()}
+
     # -- search over chunks
 
     def dense(self, query: str, k: int) -> list[Hit]:

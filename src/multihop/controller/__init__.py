@@ -1,0 +1,1 @@
+"""What DynaKRAG learns from: evidence state, features, targets, forests. Pure: no model is asked, no gold is read."""

@@ -1,0 +1,56 @@
+"""What changes no result (keys, addresses, workers, paths): environment variables, read once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multihop.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What changes no result: read from environment variables once, at the command line."""
+
+    live: str
+    """MULTIHOP_LIVE: never (replay only), auto (replay, else a model that is there), always (no recording)."""
+    home: Path
+    """MULTIHOP_HOME: store, models and side logs (default .multihop; git-ignored)."""
+    recordings: Path
+    workers: int | None
+    """MULTIHOP_WORKERS: questions in flight; default 1 for the embedded model, 16 for servers."""
+    data_dir: Path | None
+    """MULTIHOP_DATA_DIR: folder of benchmark files for ``source: local``."""
+    max_usd: float | None
+    """MULTIHOP_MAX_USD: no live call is made that could pass this sum."""
+
+    @staticmethod
+    def read(environ: dict[str, str] | None = None) -> Environment:
+        """Raises ConfigError for a value that can't be."""
+        env = dict(os.environ if environ is None else environ)
+        live = env.get("MULTIHOP_LIVE") or "auto"
+        if live not in ("never", "auto", "always"):
+            raise ConfigError(f"MULTIHOP_LIVE={live!r}: allowed are never, auto, always")
+
+        def number(name: str, kind: type) -> Any:
+            if not env.get(name):
+                return None
+            try:
+                value = kind(env[name])
+            except ValueError:
+                raise ConfigError(f"{name}={env[name]!r}: expected a number") from None
+            if not value > 0:  # nan too
+                raise ConfigError(f"{name}={env[name]!r}: expected a number above 0")
+            return value
+
+        folder = env.get("MULTIHOP_DATA_DIR")
+        return Environment(
+            live=live,
+            home=Path(env.get("MULTIHOP_HOME") or ".multihop"),
+            recordings=Path(env.get("MULTIHOP_RECORDINGS") or "data/recordings"),
+            workers=number("MULTIHOP_WORKERS", int),
+            data_dir=Path(folder) if folder else None,
+            max_usd=number("MULTIHOP_MAX_USD", float),
+        )
