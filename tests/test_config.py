@@ -74,9 +74,11 @@ def test_learned_runs_are_runs_with_a_training():
         (lambda p: p["learned_runs"]["dynakrag"].update(trained="controler"), "did you mean 'controller'"),
         (lambda p: p["runs"]["arag"].update(trained="controller"), "belongs under learned_runs"),
         (lambda p: p["learned_runs"].update(arag=dict(p["learned_runs"]["dynakrag"])), "a run of this name already"),
-        (lambda p: p["training"]["datasets"].pop("musique"), "training.datasets.musique"),
+        (lambda p: p["training"]["main"]["datasets"].pop("musique"), "training.datasets.musique"),
         (lambda p: p["learned_runs"]["dynakrag"].update(seeds=[9]), "no training has seed 9"),
-        (lambda p: p.pop("training"), "training: needed"),
+        (lambda p: p.update(training={}), "training: needed, because controllers are trained"),
+        (lambda p: p["training"].update(second=dict(p["training"]["main"])), "training: one is enough"),
+        (lambda p: p["training"]["main"].update(questions=999), "data.musique.train_questions is 40"),
         (lambda p: p["controllers"]["controller"].update(lam=2.0), "controllers.controller.lam"),
     ):
         changed = copy.deepcopy(raw)

@@ -54,9 +54,9 @@ def unseen(retriever, query, seen, k):
 
 
 def test_the_sequence_of_searches_and_calls(retriever):
-    client, trace, record = run(retriever, BORN + " It is old.", "So the answer is: Tomas Reed.", per_search=2)
-    first = unseen(retriever, QUESTION, [], 2)
-    second = unseen(retriever, BORN, first, 2)
+    client, trace, record = run(retriever, BORN + " It is old.", "So the answer is: Tomas Reed.")
+    first = unseen(retriever, QUESTION, [], 3)
+    second = unseen(retriever, BORN, first, 3)  # two are left, and the best three hold seen ones
     found = events(trace, "retrieve")
     assert [(e["query"], e["chunk_ids"]) for e in found] == [(QUESTION, first), (BORN, second)]
     assert client.roles == ["control", "control", "reader"]

@@ -212,7 +212,8 @@ class Params(Strict):
     """All runs: those of the block ``runs``, then those of ``learned_runs``."""
     learned_runs: dict[str, RunConfig] = {}
     """Runs whose method was trained (a stage of its own for each, which depends on the training)."""
-    training: Training | None = None
+    training: dict[str, Training] = {}
+    """At most one, by any name. Empty (`training: {}`): nothing is trained, the learned runs use what is there."""
     controllers: dict[str, Controller] = {}
     statistics: Statistics = Statistics()
     max_error_share: Share = 0.01
@@ -274,14 +275,23 @@ class Params(Strict):
         for name, run in self.learned_runs.items():
             if run.trained is None:
                 raise ValueError(f"learned_runs.{name}.trained: needed: a name of controllers, or baselines")
-            _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, "baselines"])
+            if self.training:
+                _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, "baselines"])
         if "baselines" in self.controllers:
             raise ValueError("controllers.baselines: this name is taken by the tuned baselines")
-        if self.training is None:
-            if self.learned_runs:
-                raise ValueError("training: needed, because learned_runs are trained")
+        if not self.training:
+            if self.controllers:
+                raise ValueError("training: needed, because controllers are trained")
             return
-        t = self.training
+        if len(self.training) > 1:
+            raise ValueError(f"training: one is enough, found {', '.join(self.training)}")
+        self._check_the_training(self.the_training)
+
+    @property
+    def the_training(self) -> Training | None:
+        return next(iter(self.training.values()), None)
+
+    def _check_the_training(self, t: Training) -> None:
         _known("training.setting", t.setting, self.settings)
         for key in ("seeds", "collection_seeds", "fixed_k_grid"):
             if not getattr(t, key):
@@ -293,6 +303,11 @@ class Params(Strict):
             _known(f"training.{key}", run_name, self.learned_runs)
         for dataset in t.datasets.values():
             _known("training.datasets", dataset, self.datasets)
+            most, asked = self.data[dataset].train_questions, max(t.questions, t.tuning_questions)
+            if most is not None and most < asked:
+                raise ValueError(
+                    f"training: {asked} train questions of {dataset}, but data.{dataset}.train_questions is {most}"
+                )
         for name, run in self.learned_runs.items():
             missing = [] if run.trained == "baselines" else [s for s in self.seeds_of(name) if s not in t.seeds]
             if missing:
@@ -326,7 +341,7 @@ class Params(Strict):
 
     def train_index_name(self) -> str:
         """The index over the training questions' corpus."""
-        return f"{self.settings[self.training.setting].embedder}-train"
+        return f"{self.settings[self.the_training.setting].embedder}-train"
 
 
 def _known(where: str, name: str, valid: Any) -> None:

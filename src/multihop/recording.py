@@ -19,7 +19,7 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
     What the learned methods are trained on comes first, then the training itself, whose result decides what they
     ask. Run it alone: beside other load a local model slows down tenfold. Killed, it goes on where it was.
     """
-    if session.params.training is not None:
+    if session.params.training:
         for dataset, states in (await training.collect(session)).items():
             print(f"trajectories on {dataset}: {states} states", file=sys.stderr)
         await training.tune(session)

@@ -133,7 +133,7 @@ def open_index(session: Session, dataset: str, setting: str, train: bool = False
 
 def open_train_cell(session: Session, run: str, dataset: str) -> Cell:
     """A cell over the train questions' corpus, in the training's setting, with nothing trained yet."""
-    cell = open_cell(session, run, dataset, session.params.training.setting, train=True)
+    cell = open_cell(session, run, dataset, session.params.the_training.setting, train=True)
     return replace(cell, trained=lambda seed: None)
 
 
@@ -142,12 +142,20 @@ def _trained(session: Session, run: str, dataset: str) -> tuple[Callable[[int], 
     name = session.params.run(run).trained
     if name is None:
         return (lambda seed: None), ""
-    folder = session.trained(name, session.params.training.datasets[dataset])
+    folder = session.trained(name, _served_by(session, name, dataset))
     if name == "baselines":
         found = {"router": Router.from_json(_json(folder / "router.json")), "k": _json(folder / "fixed_k.json")["k"]}
         return (lambda seed: found), jsonl.digest(_json(folder / "router.json") | _json(folder / "fixed_k.json"))
     models = {s: {"controller": model.load(folder, s)} for s in session.params.seeds_of(run)}
     return models.__getitem__, jsonl.digest(_json(folder / "card.json"))
+
+
+def _served_by(session: Session, name: str, dataset: str) -> str:
+    """The dataset whose training serves ``dataset``: params.yaml says it, or what is there without a training."""
+    if training := session.params.the_training:
+        return training.datasets[dataset]
+    there = sorted(p.name for p in session.trained(name, "").glob("*") if p.is_dir())
+    return there[0] if len(there) == 1 else dataset
 
 
 def _json(path: Path) -> dict[str, Any]:

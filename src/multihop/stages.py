@@ -74,8 +74,9 @@ def index(session: Session, dataset: str) -> list[dict[str, Any]]:
     if folder.exists():
         shutil.rmtree(folder)
     wanted = {params.index_name(name): (s.corpus, s.embedder) for name, s in params.settings.items()}
-    if params.training and dataset in params.training.datasets.values():
-        wanted[params.train_index_name()] = ("train", params.settings[params.training.setting].embedder)
+    training = params.the_training
+    if training and dataset in training.datasets.values():
+        wanted[params.train_index_name()] = ("train", params.settings[training.setting].embedder)
     return [
         build_index(
             session.prepared(dataset),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,8 @@ def refuse_leakage(train: list[Question], dev: list[Question], dataset: str) -> 
     same = [q.id for q in train if q.id in ids or plain_text(q.text) in texts]
     if same:
         raise DataError(
-            f"training on {dataset}: {len(same)} train questions are also evaluation questions: {splits.name_some(same)}"
+            f"training on {dataset}: {len(same)} train questions are also evaluation questions: "
+            f"{splits.name_some(same)}"
         )
 
 
@@ -327,12 +327,6 @@ async def _depth(session: Session, dataset: str) -> dict[str, Any]:
 
 
 def _training(session: Session) -> Any:
-    if session.params.training is None:
-        raise ConfigError("params.yaml has no `training` block: nothing to collect, fit or tune")
-    return session.params.training
-
-
-def stages_of(session: Session) -> Iterator[str]:
-    """Training datasets in use."""
-    if session.params.training:
-        yield from sorted(set(session.params.training.datasets.values()))
+    if session.params.the_training is None:
+        raise ConfigError("params.yaml: training is empty: nothing to collect, fit or tune")
+    return session.params.the_training

@@ -87,7 +87,6 @@ class Task:
         """Fitted to all rows, compiled; a constant where there is no row, or one class only."""
         if not len(self.y) or (self.classes and len(np.unique(self.y)) < 2):
             return Forest.constant(float(self.y[0]) if len(self.y) else 0.0, self.names)
-        from sklearn import config_context
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
         how = {
@@ -101,8 +100,7 @@ class Task:
         forest = (
             RandomForestClassifier(class_weight="balanced", **how) if self.classes else RandomForestRegressor(**how)
         )
-        with config_context(skip_parameter_validation=True, assume_finite=True):  # checked here; a fifth of the time
-            return Forest.compile(forest.fit(self.X, self.y, sample_weight=self.weights), self.names)
+        return Forest.compile(forest.fit(self.X, self.y, sample_weight=self.weights), self.names)
 
 
 def build(rows: Sequence[Row], options: FitOptions, names: Names, costs: Mapping[str, targets.Cost]) -> dict[str, Task]:

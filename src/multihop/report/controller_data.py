@@ -66,10 +66,13 @@ def all_cards(report: Report) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def records(report: Report, dataset: str) -> list[RunRecord]:
-    """The run ``dynakrag`` on one dataset with the first backbone, without errors."""
-    setting = report.setting(ROLE)
-    found = report.records(RUN, dataset, setting) if setting else []
-    return [r for r in found if r.status != "error"]
+    """The run ``dynakrag`` on one dataset with the first backbone, without errors; read once."""
+    key = ("records", RUN, dataset)
+    if key not in report.memo:
+        setting = report.setting(ROLE)
+        found = report.records(RUN, dataset, setting) if setting else []
+        report.memo[key] = [r for r in found if r.status != "error"]
+    return report.memo[key]
 
 
 def decisions(record: RunRecord) -> Iterator[Decision]:

@@ -23,6 +23,7 @@ from multihop.report.plotting import (
     Picture,
     finish,
     footer,
+    keep,
     nothing,
     percent_axis,
     png,
@@ -30,7 +31,7 @@ from multihop.report.plotting import (
     styled,
 )
 
-__all__ = ["action_mix", "calibration", "importances", "png", "save", "targets"]
+__all__ = ["action_mix", "calibration", "importances", "keep", "png", "save", "targets"]
 FEATURES_SHOWN = 8
 TRAININGS = (("#0072B2", "o"), ("#E69F00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 """Colour and marker of the independent trainings, in turn."""
@@ -53,7 +54,7 @@ def action_mix(report: Report) -> Figure:
         "Above: share of the questions; white: the search had ended. In a segment: questions. Below: outline, share of "
         "all decisions in which the operation was valid; filled, in which it was chosen. At step 1 only R can be valid."
     )
-    figure = Picture(heading, footer(report, cells, note), height=5.9)
+    figure = Picture(heading, footer(report, cells, note, whiskers=False), height=5.9)
     grid = figure.body.subplots(2, len(found), squeeze=False, sharey="row", height_ratios=[1.3, 1])
     for (above, below), (dataset, taken) in zip(grid.T, found.items(), strict=True):
         above.set_title(f"{report.label_dataset(dataset)}, n = {len(records(report, dataset)):,}")
@@ -220,8 +221,9 @@ def targets(report: Report) -> Figure:
         return nothing(heading, UNTRAINED, [report.note()])
     note = (
         "Left: targets of eq. 1 as fitted; mark: mean, thick line: one standard deviation, thin line: smallest to "
-        "largest, n below. Right: the mean target if λ were another; λ moves all operations but stopping (T) alike "
-        "in a state, so it changes the targets more than their order."
+        "largest, n below. Right: the mean target if λ were another: λ takes its share of the present recall off every "
+        "operation but stopping (T), and off no positive check that is credited like a stop; the others of a state "
+        "move alike, so it changes the targets more than their order."
     )
     figure = Picture(heading, [f"{note} {_sizes(report, found)}", report.note()], height=0.4 + 2.9 * len(found))
     grid = figure.body.subplots(len(found), 2, squeeze=False, width_ratios=[1.6, 1])

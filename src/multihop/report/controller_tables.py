@@ -32,7 +32,7 @@ def actions(report: Report) -> Table:
         for step in sorted({d.step for d in taken}):
             rows["run dynakrag", report.label_dataset(dataset), str(step)] = _decided(taken, step)
     for dataset, card in cards(report).items():
-        for row in card["actions"]["steps"]:
+        for row in [r for r in card["actions"]["steps"] if r["valid"]]:  # In a last state nothing can be done.
             shares = {c: f"{_percent(row['chosen'].get(c))} / {_percent(row['valid'].get(c))}" for c in ACTIONS}
             key = ("train trajectories", report.label_dataset(dataset), str(row["step"] + 1))
             rows[key] = {"states": f"{row['states']:,}", **{f"{c} {NAMES[c]}": v for c, v in shares.items()}}
@@ -78,7 +78,7 @@ def skill(report: Report) -> Table:
     return _card_table(report, text, rows, ["controller", "trained on", "model"])
 
 
-def targets(report: Report) -> Table:
+def target_table(report: Report) -> Table:
     """Distribution of the training targets, and what each operation costs."""
     report = report.of("dynakrag")
     rows: dict[tuple[str, ...], dict[str, str]] = {}
@@ -131,7 +131,8 @@ def model_card(report: Report) -> Table:
     report = report.of("dynakrag")
     found = {f"{name}, trained on {report.label_dataset(d)}": _facts(report, name, d, card)
              for (name, d), card in all_cards(report).items()}  # fmt: skip
-    text = f"Model cards (results/trained/<controller>/<dataset>/card.json). {TRAINED_NOTE}"
+    sizes = ", ".join(f"{report.label_dataset(d)} {card['questions']:,}" for d, card in cards(report).items())
+    text = f"Model cards (results/trained/<controller>/<dataset>/card.json). n (train questions): {sizes or '0'}."
     if not found:
         return _card_table(report, text, {}, ["fact"])
     facts = dict.fromkeys(fact for column in found.values() for fact in column)
@@ -152,7 +153,8 @@ def _facts(report: Report, name: str, dataset: str, card: dict[str, Any]) -> dic
         "scikit-learn": card["sklearn"],
     }
     for i, t in enumerate(card["trainings"], 1):
-        votes = "; ".join(f"{RULES.get(r, r)}: {' / '.join(f'{v:g}' for v in of)}" for r, of in t["thresholds"].items())
+        chosen = {RULES[r]: t["thresholds"][r] for r in RULES if r in t["thresholds"]}
+        votes = "; ".join(f"{rule}: {' / '.join(f'{v:g}' for v in of)}" for rule, of in chosen.items())
         facts[f"training {i}: questions to fit / calibrate"] = f"{t['fit_questions']} / {t['calibration_questions']}"
         facts[f"training {i}: thresholds (continuation / gain / premature)"] = votes
         facts[f"training {i}: fallbacks"] = "; ".join(t["fallbacks"]) or "none"

@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from multihop.report.dynakrag_method import figure_1, figure_2
-from multihop.report.dynakrag_tradeoff import compression, label, quality_and_cost
+from multihop.report.dynakrag_tables import label
+from multihop.report.dynakrag_tradeoff import compression, quality_and_cost
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 from multihop.report.plotting import (
@@ -25,6 +26,7 @@ from multihop.report.plotting import (
     bar,
     finish,
     footer,
+    keep,
     no_figure,
     paper_mark,
     png,
@@ -36,7 +38,8 @@ from multihop.report.plotting import (
 from multihop.report.values import Measured, measure
 
 __all__ = [
-    "compression", "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "png", "quality_and_cost", "save",
+    "compression", "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "keep", "png", "quality_and_cost",
+    "save",
 ]  # fmt: skip
 ROLE = "first"
 """The backbone whose runs the paper analyses."""
@@ -65,9 +68,10 @@ BUCKETS = (
 HOLLOW = "Hollow: printed in the paper's text."
 
 
-def backbone(report: Report, role: str = ROLE) -> str:
-    setting = report.setting(role)
-    return report.label_setting(setting) if setting else f"{report.expected.own.label(role)} (no such setting)"
+def heading(report: Report, item: str) -> str:
+    """The item's title and the reader whose runs it is about."""
+    setting = report.setting(ROLE)
+    return f"{title(report, item)}: {report.reader(setting) if setting else 'no setting for the first backbone'}"
 
 
 def small_n(group: str, n: int) -> str:
@@ -83,15 +87,15 @@ def small_n(group: str, n: int) -> str:
 def figure_3(report: Report) -> Figure:
     """F1 by cap on the retrieval calls, each dataset in its panel (paper 2, Fig. 3)."""
     report = report.of("dynakrag")
-    heading = title(report, "Figure 3")
+    head = heading(report, "Figure 3")
     cells = [Cell("Figure 3", d, system, ROLE, "f1", "all") for d in report.datasets for system in CAPS]
     if not any_ran(report, cells):
-        return no_figure(report, heading, cells)
+        return no_figure(report, head, cells)
     note = (
         "The runs cap control steps at four, the first of which is a retrieval. Below a cap: the calls that a question "
         f"took, on average. {HOLLOW} Of caps the text prints no F1."
     )
-    figure = Picture(f"{heading}: {backbone(report)}", footer(report, cells, note), height=3.3)
+    figure = Picture(head, footer(report, cells, note), height=3.3)
     panels = figure.body.subplots(1, len(report.datasets), sharey=True, squeeze=False)[0]
     for axes, dataset in zip(panels, report.datasets, strict=True):
         _caps(report, axes, dataset)
@@ -119,7 +123,7 @@ def _caps(report: Report, axes: Any, dataset: str) -> None:
         paper_mark(report, axes, i + 0.22, cell)
     if places:
         axes.plot(*zip(*places, strict=True), color=PAIR["dynakrag"], linewidth=1.2, zorder=2)
-    axes.set_xlim(-0.5, len(CAPS) - 0.4)
+    axes.set_xlim(-0.75, len(CAPS) - 0.4)
     axes.set_xticks(range(len(CAPS)), ticks)
 
 
@@ -127,7 +131,8 @@ def _point(axes: Any, x: float, value: Measured) -> None:
     if value.high > value.low:
         whisker(axes, x, value)
     axes.plot([x], [value.value], color=PAIR["dynakrag"], marker="o", markersize=6, zorder=4)
-    axes.annotate(f"{value.value:.2f}", (x, value.value), (5, 4), textcoords="offset points", size=8)
+    look = {"size": 8, "ha": "right", "zorder": 5, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6}}
+    axes.annotate(f"{value.value:.2f}", (x, value.value), (-5, 5), textcoords="offset points", **look)
 
 
 def fraction_axis(axes: Any) -> None:
@@ -143,13 +148,13 @@ def fraction_axis(axes: Any) -> None:
 def figure_4(report: Report) -> Figure:
     """Retrieval calls by kind of question, beside the uniform choice among valid operations (paper 2, Fig. 4)."""
     report = report.of("dynakrag")
-    heading = title(report, "Figure 4")
+    head = heading(report, "Figure 4")
     panels = [(d, what, groups) for d, what, groups in BUCKETS if d in report.datasets]
     cells = [Cell("Figure 4", d, s, ROLE, "retrieval_calls", g) for d, _, gs in panels for g in gs for s in PAIR]
     if not any_ran(report, cells):
-        return no_figure(report, heading, cells)
+        return no_figure(report, head, cells)
     note = f"{HOLLOW} For the comparator it prints a range for all groups together: the grey band."
-    figure = Picture(f"{heading}: {backbone(report)}", footer(report, cells, note), height=6.2)
+    figure = Picture(head, footer(report, cells, note), height=6.2)
     widths = [max(len(g) for _, _, g in panels[i::2]) for i in range(2)]
     grid = figure.body.subplots(2, 2, sharey=True, width_ratios=widths).flat
     for axes, (dataset, what, groups) in zip(grid, panels, strict=False):
@@ -200,14 +205,14 @@ def _paper_calls(report: Report, axes: Any, x: float, cell: Cell) -> None:
 def figure_5(report: Report) -> Figure:
     """Gains in F1 by question type on 2WikiMultiHopQA over four comparators (paper 2, Fig. 5)."""
     report = report.of("dynakrag")
-    heading, dataset = title(report, "Figure 5"), "2wikimultihopqa"
+    head, dataset = heading(report, "Figure 5"), "2wikimultihopqa"
     types = BUCKETS[1][2]
     runs = dict.fromkeys(r for s in GAINS for r in report.expected.systems[s].minus)
     cells = [Cell("Figure 5", dataset, r, ROLE, "f1", "all") for r in runs]
     if dataset not in report.datasets or not any_ran(report, cells):
-        return no_figure(report, heading, cells)
-    note = f"Differences are paired over questions. {HOLLOW} It prints those over Fixed-K."
-    figure = Picture(f"{heading}: {backbone(report)}", footer(report, cells, note), height=3.9)
+        return no_figure(report, head, cells)
+    note = f"Differences are paired over questions. {HOLLOW} By type it prints those over Fixed-K alone."
+    figure = Picture(head, footer(report, cells, note), height=3.9)
     axes = figure.body.subplots()
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.grid(axis="y")
@@ -221,7 +226,7 @@ def figure_5(report: Report) -> Figure:
             value = measure(report, cell)
             n = max(n, value.n)
             bar(axes, x, 0.19, value, colour, "+.0f", (-20, 40))
-            paper_mark(report, axes, x + 0.06, cell)
+            paper_mark(report, axes, x + 0.05, cell)
         ticks.append(small_n(kind, n))
     axes.set_xticks(range(len(ticks)), ticks)
     axes.margins(y=0.12)

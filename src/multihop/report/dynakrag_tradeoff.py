@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from multihop.report.controller_data import records
+from multihop.report.dynakrag_tables import label
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 from multihop.report.plotting import (
@@ -47,10 +48,6 @@ Points = dict[str, tuple[float, float]]
 """System -> (cost, F1)."""
 
 
-def label(report: Report, system: str) -> str:
-    return report.expected.systems[system].label
-
-
 # -- quality against cost
 
 
@@ -64,7 +61,7 @@ def quality_and_cost(report: Report) -> Figure:
     if not any_ran(report, cells):
         return no_figure(report, heading, cells)
     runs = [s for s in systems if any(absent(report, d, ROLE, s) is None for d in report.datasets)]
-    figure = Picture(heading, footer(report, cells, _cost_note(report, systems, runs)), height=7.2)
+    figure = Picture(heading, footer(report, cells, _cost_note(report, systems, runs), whiskers=False), height=7.2)
     panels = figure.body.subplots(2, len(report.datasets), sharex="row", sharey=True, squeeze=False)
     for line, (metric, name) in zip(panels, COSTS.items(), strict=True):
         points = {d: _points(report, d, runs, metric) for d in report.datasets}

@@ -11,6 +11,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,12 @@ def save(figure: Figure, path: Path | str) -> Path:
     return path
 
 
+def keep(report: Report, name: str, figure: Figure) -> Figure:
+    """Save as figures/<name>.png of the project and give it back, to be shown."""
+    save(figure, report.root / f"figures/{name}.png")
+    return figure
+
+
 # -- parts of an axes
 
 
@@ -164,11 +171,14 @@ def bar(
         empty_slot(axes, x, width, slot_text(value), span)
         return
     axes.bar(x, value.value, width, color=colour)
-    top = max(value.value, 0.0)
+    ends = [value.value]
     if value.high > value.low:
         whisker(axes, x, value)
-        top = max(value.high, 0.0)
-    axes.annotate(format(value.value, form), (x, top), (0, 2), textcoords="offset points", ha="center", size=8)
+        ends = [value.low, value.high]
+    below = span[0] < 0 and value.value <= 0
+    y, gap, va = (min(*ends, 0.0), -2, "top") if below else (max(*ends, 0.0), 2, "bottom")
+    place = {"textcoords": "offset points", "ha": "center", "va": va}
+    axes.annotate(format(value.value, form), (x, y), (0, gap), size=8, **place)
 
 
 def whisker(axes: Any, x: float, value: Measured) -> None:
@@ -209,17 +219,17 @@ def apart(
     if not places:
         return []
     at = (axes.transScale + axes.transLimits).transform(places) * 72 * np.array(inches)
-    rows: list[list[int]] = []
-    for i in np.lexsort((at[:, 1], at[:, 0])).tolist():
-        near = [row for row in rows if any((abs(at[i] - at[j]) < step).all() for j in row)]
-        rows = [row for row in rows if row not in near] + [[j for row in near for j in row] + [i]]
-    shifts = [0.0] * len(places)
-    for row in rows:
-        row.sort(key=lambda i: (at[i, 0], i))
-        middle = float(np.mean(at[row, 0]))
-        for k, i in enumerate(row):
-            shifts[i] = middle + (k - (len(row) - 1) / 2) * step - float(at[i, 0]) if len(row) > 1 else 0.0
-    return shifts
+    rows = [[int(i)] for i in np.lexsort((at[:, 1], at[:, 0]))]
+    moved = at.copy()
+
+    def touch(a: list[int], b: list[int]) -> bool:
+        return any((abs(moved[i] - moved[j]) < 0.99 * step).all() for i in a for j in b)
+
+    while pair := next(((a, b) for a, b in combinations(rows, 2) if touch(a, b)), None):
+        row = sorted(pair[0] + pair[1], key=lambda i: (at[i, 0], i))
+        rows = [r for r in rows if r not in pair] + [row]
+        moved[row, 0] = at[row, 0].mean() + (np.arange(len(row)) - (len(row) - 1) / 2) * step
+    return (moved - at)[:, 0].tolist()
 
 
 def shifted(axes: Any, points: float) -> Any:
@@ -259,16 +269,15 @@ def no_figure(report: Report, heading: str, cells: list[Cell]) -> Picture:
     return nothing(heading, "Not run: no results yet for any of its cells.", footer(report, cells))
 
 
-def footer(report: Report, cells: Sequence[Cell], text: str = "") -> list[str]:
-    """n, interval, judge, settings, and how far all that is from the paper's."""
+def footer(report: Report, cells: Sequence[Cell], text: str = "", whiskers: bool = True) -> list[str]:
+    """n, interval (where the figure has ``whiskers``), judge, settings, and how far all that is from the paper's."""
     counts = {len({r["qid"] for r in score_rows(report, c._replace(group="all"))}) for c in cells} - {0}
     n = " to ".join(f"{k:,}" for k in sorted({min(counts), max(counts)})) if counts else "0"
     settings = [s for s in map(report.setting, dict.fromkeys(c.role for c in cells)) if s]
     described = "; ".join(f"{report.label_setting(s)}, reader {report.reader(s)}" for s in settings)
     level = f"{100 * report.params.statistics.confidence:g} %"
     judged = f" LLM-Acc judged by {report.judge}." if report.expected.own.judge else ""
-    facts = (
-        f"n = {n} questions a cell; whiskers: {level} bootstrap interval over questions (none where all score the "
-        f"same, which is no certainty).{judged} Settings: {described}."
-    )
+    interval = f"{level} bootstrap interval over questions (none where all score the same, which is no certainty)"
+    drawn = f"; whiskers: {interval}" if whiskers else ""
+    facts = f"n = {n} questions a cell{drawn}.{judged} Settings: {described}."
     return [f"{text} {facts}".strip(), report.note()]
