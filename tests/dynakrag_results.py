@@ -52,11 +52,13 @@ def patch(params: dict[str, Any]) -> dict[str, Any]:
         | {"smollm": {"reader": "tiny", "embedder": "minilm", "label": "SmolLM2-135M (second backbone)"}},
         "runs": {n: r | {"settings": ["minilm", "lsa"]} for n, r in raw["runs"].items()} | baselines,
         "training": {
-            "setting": "minilm",
-            "datasets": dict.fromkeys(raw["datasets"], "musique"),
-            "questions": 20,
-            "tuning_questions": 12,
-            "seeds": [0, 1],
+            "main": {
+                "setting": "minilm",
+                "datasets": dict.fromkeys(raw["datasets"], "musique"),
+                "questions": 12,
+                "tuning_questions": 12,
+                "seeds": [0, 1],
+            }
         },
         "controllers": {name: {"lam": lam} for name, lam in CONTROLLERS.items()},
         "learned_runs": {

@@ -25,17 +25,21 @@ from project_fixture import FakeClient, events, prompts_of
 from scripted_server import Say, question_of
 
 from multihop import running
-from multihop.controller import text
+from multihop.controller import features, text
 from multihop.controller.model import Gate
+from multihop.controller.targets import RETRIEVAL_COST
+from multihop.evaluation.answers import score_answer
 from multihop.methods.dynakrag import Dynakrag, Params
 from multihop.retrieval.embedders import to_half
 from multihop.training import Trainer, _trajectories
-from multihop.types import Gold, Question, RunRecord
+from multihop.types import Gold, Question, RunRecord, Usage
 
 KINDS = ("one_hop", "bridge", "comparison")
 BEST = {"one_hop": "R", "bridge": "RB", "comparison": "RR"}
 """What the best policy does before it stops."""
 UNKNOWN = "unknown"
+PRICE = 0.1
+"""Of a thousand tokens, four retrieval calls being as dear: five times the beta of training, so that waste shows."""
 _DIM = 1024
 _LISTS = 14
 """Pages of each kind of list: more than a question can gather, so that nothing behind them is found by chance."""
@@ -80,9 +84,10 @@ class Case:
 
 @dataclass
 class World:
-    """``each`` questions of each kind, and their corpus."""
+    """Questions of each kind, and their corpus."""
 
-    each: int
+    counts: tuple[int, int, int]
+    """By KINDS."""
     seed: int = 0
     passages: list[tuple[str, str]] = field(default_factory=list)
     cases: dict[str, Case] = field(default_factory=dict)
@@ -92,8 +97,8 @@ class World:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"world {self.seed}")
         self.names = _names(self.rng)
-        for number in range(self.each):
-            for kind in KINDS:
+        for kind, count in zip(KINDS, self.counts, strict=True):
+            for number in range(count):
                 getattr(self, f"_{kind}")(f"{kind}-{self.seed}-{number:03}")
         for relation, (_, _, missing) in _RELATIONS.items():
             self._lists(relation, f"the {missing} of a town")
@@ -138,7 +143,7 @@ class World:
         years = self.rng.sample(range(1700, 1960), 2)
         pages = [
             (one, f"{one} was born in {years[0]}. {self._filler(1)}"),
-            (other, f"{other} was born in {years[1]}. {self._filler(24)}"),
+            (other, f"{other} was born in {years[1]}. {self._filler(40)}"),
         ]
         answer = one if (years[0] < years[1]) == earlier else other
         self._add(qid, "comparison", asked.format(one, other), answer, pages, _SECOND)
@@ -155,7 +160,7 @@ class World:
 
 _FACTS = (
     ("Who taught {}?", "was taught by", "name of the music teacher of that person"),
-    ("Which instrument did {} play in the years before the war?", "played an instrument, the", "kind of old instrument"),
+    ("Which instrument did {} play before the war?", "played an instrument, the", "kind of old instrument"),
     ("Where did the painter {} spend the last winter?", "spent the last winter in", "place of that last cold winter"),
 )
 _RELATIONS = {
@@ -216,7 +221,8 @@ class Reader:
         if what == "check":
             draw = int(hashlib.sha256(f"{body['seed']}{prompt}".encode()).hexdigest()[:8], 16) / 16**8
             sufficient = draw >= self.misses if complete else draw < self.fancies
-            return Say(json.dumps({"found": "", "sufficient": sufficient, "missing": "" if sufficient else case.missing}))
+            missing = "" if sufficient else case.missing
+            return Say(json.dumps({"found": "", "sufficient": sufficient, "missing": missing}))
         if what == "rewrite":
             return Say(case.missing)
         return Say(f"Because: so.\nAnswer: {case.answer if complete else UNKNOWN}")
@@ -267,10 +273,14 @@ class Environment:
 
     def run_best(self) -> list[RunRecord]:
         """Each question by the known best policy."""
-        found = []
-        for case in self.world.cases.values():
-            found.append(asyncio.run(self.cell(Known(BEST[case.kind])).answer(case.question, 0)))
-        return found
+        cells = {kind: self.cell(Known(actions)) for kind, actions in BEST.items()}
+        return [asyncio.run(cells[c.kind].answer(c.question, 0)) for c in self.world.cases.values()]
+
+    def utility(self, record: RunRecord) -> float:
+        """F1 less PRICE times what the control loop spent."""
+        f1 = score_answer("musique", record.short, self.world.gold[record.qid])["f1"]
+        control = record.usage.get("control", Usage())
+        return f1 - price(control.prompt_tokens + control.completion_tokens, record.retrieval_calls)
 
 
 @dataclass(frozen=True)
@@ -289,9 +299,27 @@ class Known:
 
 
 def _step(vector: Sequence[float]) -> int:
-    from multihop.controller import features
-
     return int(vector[[f.name for f in features.STATE].index("step")])
+
+
+def price(tokens: int, retrievals: int) -> float:
+    return PRICE * (tokens / 1000 + RETRIEVAL_COST * retrievals)
+
+
+def kind_of(record: RunRecord) -> str:
+    return record.qid.split("-")[0]
+
+
+def checks(record: RunRecord, supporting: Sequence[str]) -> list[tuple[bool, bool]]:
+    """(evidence was complete, S was chosen) for each decision of the scorer that could have chosen S."""
+    held: set[str] = set()
+    found = []
+    for event in record.events:
+        if event.kind == "operation":
+            held |= set(event.data["new"])
+        elif event.kind == "decision" and "S" in (event.data["scores"] or {}):
+            found.append((held >= set(supporting), event.data["chosen"] == "S"))
+    return found
 
 
 def chosen(record: RunRecord) -> str:

@@ -15,9 +15,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 from scripted_server import ScriptedServer
+from trajectory_fixture import NAMES, trajectories
 
 import multihop.methods
 from multihop import config, jsonl, stages
+from multihop.controller import features, fitting, state
 from multihop.methods import registry
 from multihop.session import opened
 
@@ -143,7 +145,9 @@ def told(word: str) -> bool:
 
 def keys(value: Any, depth: int = 0) -> set[str]:
     """Keys of a params file, without the names that a user chooses (of a reader, a setting, a run, ...)."""
-    named = {"data", "endpoints", "readers", "embedders", "settings", "runs"}
+    named = {
+        "data", "endpoints", "readers", "embedders", "settings", "runs", "learned_runs", "controllers", "training"
+    }  # fmt: skip
     found: set[str] = set()
     for key, inner in value.items() if isinstance(value, dict) else ():
         if isinstance(inner, dict) and key in named and depth == 0:
@@ -256,18 +260,63 @@ def test_the_table_of_stages_is_the_pipelines():
     assert re.findall(r"^\| (\w+) \| `multihop", first, re.MULTILINE) == list(stages_of)
 
 
+# -- the controller's lists
+
+
+def test_the_table_of_features_is_the_codes():
+    page = TEXT[REPO / "docs/how-the-numbers-are-made.md"]
+    section = page.split("| group | feature |")[1].split("\n\n")[0]
+    told_rows = re.findall(r"^\| \w+ \| `(\w+)` \| (.+?) \| (.+?) \|$", section, re.MULTILINE)
+    spans = {f: f"{f.low:g} or more" if f.high == float("inf") else f"{f.low:g} to {f.high:g}" for f in FEATURES}
+    assert told_rows == [(f.name, f.unit, spans[f]) for f in FEATURES]
+    assert f"the state's {len(features.STATE)} numbers" in page
+
+
+def test_the_table_of_operations_is_the_codes():
+    rows = [f"| `{o.code}` | `{o.name}` | {o.needs} | {o.cost} | {o.effect} |" for o in state.OPERATIONS]
+    assert "\n".join(rows) in TEXT[REPO / "docs/architecture.md"]
+
+
+def test_every_field_of_a_model_card_is_documented():
+    facts = {"controller": "c", "trained_on": "d", "setting": "s", "profile": "p"}
+    options = fitting.FitOptions(trees=5, oof_trees=5)
+    _, card = fitting.fit(trajectories(6), options, facts=facts, names=NAMES)
+    assert {"skill", "majority", "lambda"} <= names(card)
+    assert sorted(name for name in names(card) - set(state.ACTIONS) if not told(name)) == []
+
+
+def test_every_field_of_a_trajectory_is_documented():
+    assert sorted(name for name in names(trajectories(1)) if not told(name)) == []
+
+
+FEATURES = (*features.STATE, *features.ACTION)
+
+
+def names(value: Any) -> set[str]:
+    """Keys at any depth, numbers (a lambda, an action's step) left out."""
+    if isinstance(value, list):
+        return set().union(*map(names, value))
+    if not isinstance(value, dict):
+        return set()
+    return {k for k in value if not re.fullmatch(r"[\d.]+", k)}.union(*map(names, value.values()))
+
+
 # -- numbers that the pages take from the code
 
 
 def test_numbers_in_the_pages_are_the_codes():
     from multihop import running
+    from multihop.controller import bridge, calibration, model, targets
     from multihop.evaluation import judge
     from multihop.llm import client
-    from multihop.methods import executionrag, register
+    from multihop.methods import dynakrag, executionrag, operations, register, s2g_rag
 
     deviations = TEXT[REPO / "docs/deviations.md"]
     demo = config.load(REPO / "params.yaml")
     run = demo.runs["executionrag"].options
+    learned = demo.runs["dynakrag"].options
+    training = demo.the_training
+    limits = dynakrag.Params().limits
     for said in (
         f"at most {register.MAX_INITIAL} items", f"at most {register.MAX_NEW} per update",
         f"{register.MAX_ITEMS} in all", f"after {register.STALE_LOOPS} loops", f"{judge.JUDGE_TOKENS} tokens",
@@ -276,6 +325,17 @@ def test_numbers_in_the_pages_are_the_codes():
         f"{client.RETRIES} retries",
         f"the first {demo.data['musique'].questions} of {stages.DEMO_QUESTIONS} questions",
         f"rank {demo.embedders['lsa'].dim}",
+        f"{training.questions} train questions of MuSiQue", f"made on {training.tuning_questions} of them",
+        f"methods answers {learned['max_tokens']}, sufficiency checks {learned['check_tokens']}",
+        "| {} and {} |".format(", ".join(map(str, training.fixed_k_grid[:-1])), training.fixed_k_grid[-1]),
+        f"at most {limits.per_search} new documents a retrieval, {limits.steps} steps, {limits.docs} documents",
+        f"{limits.tokens:,} tokens for the loop's own model calls", f"{operations.FRONTIER} deep",
+        f"at most {bridge.MOST}. Score", f"plus {bridge.TITLE_BONUS} for the title",
+        f"F1 below {targets.INADEQUATE}; a gain of at least {targets.IMPROVED}; F1 of at least {targets.SUCCESS}",
+        f"{calibration.ISOTONIC_FROM} positives or more", "{}, {} and {} (continue".format(*model.DEFAULT_THRESHOLDS),
+        f"plus {targets.RETRIEVAL_COST} for a retrieval",
+        f"{features.DECIMALS} decimals".replace("6", "six"), f"At most {s2g_rag.PER_DOCUMENT} sentences a document",
     ):  # fmt: skip
         assert said in deviations, said
+    assert f"learned from *{training.questions} questions*" in TEXT[REPO / "README.md"]
     assert f"first {running.FIRST_ERRORS} questions" in TEXT[REPO / "docs/how-the-numbers-are-made.md"]

@@ -162,8 +162,8 @@ def test_the_demos_settings_stand_in_in_their_order(report):
     for fact in (
         "generated world", f"{report_fixture.MODEL} in place of Qwen2.5-7B-Instruct",
         f"{dynakrag_results.SECOND_MODEL} in place of gpt-4o-mini", "minilm in place of bge-large-en-v1.5",
-        "n = 4 per dataset instead of 7,405 / 12,576 / 2,417", "20 train questions per dataset instead of 1,000",
-        "2 independent trainings instead of 3", "HotpotQA, 2WikiMultiHopQA served by a controller trained on MuSiQue",
+        "n = 4 per dataset instead of 7,405 / 12,576 / 2,417", "12 train questions instead of 1,000",
+        "2 trainings instead of 3", "HotpotQA, 2WikiMultiHopQA served by a controller trained on MuSiQue",
     ):  # fmt: skip
         assert fact in note, fact
     assert "judge" not in note
@@ -195,7 +195,8 @@ def test_accuracies_are_fractions_and_their_differences_points(report):
     delta = measure(report, cell("dynakrag_minus_ircot", "f1_delta"))
     assert delta.value == pytest.approx(100 * (metrics["dynakrag"]["f1"] - metrics["ircot"]["f1"]))
     saved = measure(report, cell("dynakrag_minus_ircot", "total_tokens_cut"))
-    assert saved.value == pytest.approx(100 * (1 - metrics["dynakrag"]["total_tokens"] / metrics["ircot"]["total_tokens"]))
+    kept = metrics["dynakrag"]["total_tokens"] / metrics["ircot"]["total_tokens"]
+    assert saved.value == pytest.approx(100 * (1 - kept))
     assert saved.low <= saved.value <= saved.high and saved.n == 4
 
 
@@ -284,7 +285,7 @@ def test_every_table_says_what_it_is(report, name):
     table = TABLES[name](report)
     assert len(table.frame) > 0 and "generated world" in table.note
     shown = table._repr_mimebundle_()
-    assert "<table" in shown["text/html"] and " at 0x" not in str(shown) and "nan" not in shown["text/html"]
+    assert "<table" in shown["text/html"] and " at 0x" not in str(shown) and ">nan<" not in shown["text/html"]
     if name not in dynakrag_training.__all__:
         assert re.search(r"n: .*\S+ 4", table.caption), table.caption
 
@@ -378,6 +379,15 @@ def test_which_controller_serves_what(report, tmp_path):
     assert sum(map(int, re.findall(r": (\d)", tuned["routes of the evaluation questions"]))) == 4
 
 
+def test_models_that_were_trained_elsewhere_are_found(tmp_path):
+    """No training block: the learned runs use what lies in results/trained."""
+    report = Report(report_fixture.build_dynakrag(tmp_path, training={}, controllers={}), "dynakrag")
+    assert report.served_by("controller", "hotpotqa") == "musique"
+    frame = dynakrag_training.controllers(report).frame
+    assert set(frame["serves"]) == {"HotpotQA, 2WikiMultiHopQA, MuSiQue"} and len(frame) == 3
+    assert "12 train questions instead of 1,000" in report.note()
+
+
 # -- coverage
 
 
@@ -386,12 +396,20 @@ def test_coverage_has_both_papers(report):
     assert list(content["papers"]) == list(expected.PAPERS)
     assert all(coverage.missing_items(part) == [] for part in content["papers"].values())
     own = content["papers"]["dynakrag"]
-    assert own["summary"] == {"items": 7, "cells": 366, "run": 231, "not_run": 135, "printed": 303, "run_and_printed": 168}
+    assert own["summary"]["items"] == 7 and own["summary"]["cells"] == 366
+    assert own["summary"]["not_run"] == 243 - 4 * 27  # Table 1: the first backbone whole, three systems of the second
     cells = own["items"]["Table 1"]["cells"]
     assert {c["backbone"] for c in cells} == {"first", "second", "third"} and "embedder" not in cells[0]
     ran = next(c for c in cells if (c["system"], c["metric"], c["status"]) == ("dynakrag", "f1", "run"))
     assert 0 <= ran["ours"] <= 1 and ran["paper"] == 0.5998 and ran["source"]["place"] == "Table 1"
     assert content == coverage.coverage(Report(report.root))
+
+
+def test_the_summary_says_how_much_of_each_paper_is_there(report):
+    from multihop.summary import summary
+
+    coverage.write(report)
+    assert "DynaKRAG: 231 of 366 cells of its 7 tables and figures have numbers" in summary(report.root)
 
 
 def test_nothing_is_covered_before_anything_ran(nothing):
@@ -429,12 +447,13 @@ def test_verdicts_by_unit(report, paper, monkeypatch):
 
 
 def test_the_notebook_shows_every_table(root, monkeypatch):
+    """Its figures are drawn elsewhere: test_report.py runs it whole."""
     notebook = nbformat.read(REPOSITORY / "notebooks/dynakrag.ipynb", as_version=4)
     monkeypatch.chdir(root)
     shown: list[object] = []
     namespace = {"display": lambda *values: shown.extend(values)}
     for c in notebook.cells:
-        if c.cell_type == "code":
+        if c.cell_type == "code" and "keep(" not in c.source:
             exec(compile(c.source, "dynakrag.ipynb", "exec"), namespace)
     assert set(TABLES) - {f"table_1 {d}" for d in report_fixture.TYPES} <= set(namespace)
     assert len([s for s in shown if hasattr(s, "frame")]) >= len(TABLES) + 2

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from multihop import config, running, stages
+from multihop import config, running, stages, training
 from multihop.session import opened
 
 ROOT = Path(__file__).parents[1]
-RUNS = ("vanilla_k3", "arag", "executionrag")
+RUNS = ("vanilla_k3", "arag", "executionrag", "ircot", "dynakrag", "adaptive_rag", "fixed_k")
 
 
 @pytest.fixture
@@ -28,9 +28,20 @@ def project(tmp_path):
     params["datasets"] = ["musique"]
     params["demo"] = {"seed": 5, "passages": 60}
     params["data"] = {"musique": {"questions": 1, "train_questions": 2}}
+    params["training"]["main"] |= {
+        "datasets": {"musique": "musique"},
+        "questions": 2,
+        "tuning_questions": 1,
+        "seeds": [0],
+    }
+    params["training"]["main"]["fixed_k_grid"] = [1, 3]
+    params["controllers"] = {"controller": {"trees": 20}}
+    params["learned_runs"] = {name: run for name, run in params["learned_runs"].items() if name in RUNS}
     params["readers"]["qwen-1.5b"] |= {"model": "smollm2-135m-instruct-q4_1", "context": 8192, "max_tokens": 60}
     params["settings"] = {"minilm": params["settings"]["minilm"]}
-    params["runs"] = {name: params["runs"][name] for name in RUNS}
+    params["runs"] = {name: run for name, run in params["runs"].items() if name in RUNS}
+    for run in (*params["runs"].values(), *params["learned_runs"].values()):
+        run["settings"] = ["minilm"]
     for name in ("arag", "executionrag"):
         params["runs"][name] |= {"max_loops": 2, "turn_tokens": 60, "answer_tokens": 30}
     params["runs"]["executionrag"]["register_tokens"] = 60
@@ -45,6 +56,9 @@ async def pipeline(root: Path) -> tuple[dict, int, list[bytes]]:
         stages.download(session, "musique")
         stages.prepare(session, "musique")
         stages.index(session, "musique")
+        await training.collect(session)
+        await training.tune(session)
+        training.fit(session, "controller")
         for name in RUNS:
             await running.run(session, name)
         metrics = await stages.score_all(session)
@@ -86,12 +100,16 @@ def test_the_committed_recording_replays_without_torch_or_model(tmp_path):
         shutil.copyfile(ROOT / name, tmp_path / name)
     script = """
 import asyncio, sys
-from multihop import running, stages
+from multihop import running, stages, training
 from multihop.session import opened
 async def main():
     async with opened() as s:
         for d in s.params.datasets:
             stages.download(s, d); stages.prepare(s, d); stages.index(s, d)
+        await training.collect(s)
+        await training.tune(s)
+        for name in s.params.controllers:
+            training.fit(s, name)
         for name in s.params.runs:
             await running.run(s, name)
         await stages.score_all(s)

@@ -141,12 +141,22 @@ def test_tables_by_hand():
     assert not built["gain"].classes and built["premature"].classes
 
 
-def test_rare_labels_weigh_as_much_as_common_ones(rows):
+def flat(y, weights, classes):
+    """One feature that says nothing: a forest predicts a share or a mean."""
+    qids = np.array([f"q{n}" for n in range(len(y))], dtype=object)
+    return Task(
+        ("flat",), classes, np.zeros((len(y), 1)), np.array(y, dtype=float), qids, np.array(weights, dtype=float)
+    )
+
+
+def test_rows_weigh_what_they_are_given():
+    task = flat([1] * 100 + [0] * 100, [1] * 100 + [0.1] * 100, classes=False)
+    assert task.forest(QUICK, 0).predict([[0.0]])[0] == pytest.approx(10 / 11, abs=0.02)
+
+
+def test_rare_labels_weigh_as_much_as_common_ones():
     """Balanced classes: a leaf that holds the classes in their overall shares says one half."""
-    y = np.zeros(200)
-    y[:20] = 1
-    qids = np.array([f"q{n}" for n in range(200)], dtype=object)
-    task = Task(("flat",), True, np.zeros((200, 1)), y, qids, np.ones(200))
+    task = flat([1] * 20 + [0] * 180, [1] * 200, classes=True)
     assert task.forest(QUICK, 0).predict([[0.0]])[0] == pytest.approx(0.5, abs=0.06)
 
 

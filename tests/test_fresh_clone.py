@@ -44,7 +44,7 @@ def test_the_pipeline_replays_in_a_clone_and_leaves_it_clean(clone):
     where, environ = clone
     sh("dvc repro", where, environ)
     assert sh("git status --porcelain", where, environ) == ""
-    for name in ("overview", "results", "failures", "efficiency", "cases"):
+    for name in ("overview", "results", "failures", "efficiency", "cases", "dynakrag", "controller"):
         assert (where / f"results/notebooks/{name}.html").is_file()
     assert "executionrag" in sh("multihop summary", where, environ)
 
@@ -71,4 +71,20 @@ def test_one_changed_param_reruns_that_run_and_what_follows(clone):
     ran = set(re.findall(r"Running stage '([^']+)'", output))
     assert {s for s in ran if s.startswith("run@")} == {"run@vanilla_k3"}
     assert not any(s.startswith(("download", "prepare", "index", "retrieval")) for s in ran)
+    assert not any(s.startswith(("collect", "fit", "tune", "learned")) for s in ran)
     assert {"score", "coverage", "render"} <= ran
+
+
+@pytest.mark.e2e
+def test_one_changed_ablation_and_a_retraining_rerun_what_depends_on_them(clone):
+    where, environ = clone
+    path = where / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    changed = text.replace("controller_lambda0: {lam: 0.0,", "controller_lambda0: {lam: 0.1,")
+    assert changed != text
+    path.write_text(changed, encoding="utf-8")
+    output = sh("dvc repro fit@controller_lambda0", where, environ)
+    assert set(re.findall(r"Running stage '([^']+)'", output)) == {"fit@controller_lambda0"}
+    stale = sh("dvc status", where, environ)
+    changed_runs = set(re.findall(r"^(learned@\w+|run@\w+|fit@\w+|collect@\w+|tune@\w+):", stale, re.MULTILINE))
+    assert changed_runs == {"learned@dynakrag_lambda0"}

@@ -48,6 +48,18 @@ def test_the_constant_is_the_mean_of_the_other_folds(rows):
     assert skill.skill(task, replace(found, predicted=task.y))["model"] == 1.0
 
 
+def test_a_probability_is_measured_calibrated(rows):
+    """Balanced classes make a forest say 0.5 for a label of one row in ten; the calibration takes that back."""
+    y = (np.arange(200) % 10 == 0).astype(float)
+    qids = np.array([f"q{n}" for n in range(200)], dtype=object)
+    task = replace(table(rows, "premature"), X=np.zeros((200, 4)), y=y, qids=qids, weights=np.ones(200))
+    found = skill.out_of_fold(task, tasks.shuffled(set(qids), 0), QUICK, 0)
+    assert found.predicted.max() < 0.2
+    assert skill.skill(task, found)["model"] == pytest.approx(0, abs=0.1)
+    (tenth, *_) = skill.curve(task, found)
+    assert tenth["observed"] == pytest.approx(0.1, abs=0.05)
+
+
 # -- thresholds
 
 

@@ -10,7 +10,6 @@ from dataclasses import asdict
 import pytest
 from dynakrag_fixture import kind
 from dynakrag_fixture import script as control_script
-from fake_embedder import prepare
 from project_fixture import (
     QUESTIONS,
     WORLD,
@@ -250,5 +249,16 @@ def test_no_training_block_means_nothing_to_train(tmp_path):
 
 
 def test_the_corpus_of_train_questions_is_prepared_with_them(tmp_path):
-    assert prepare(tmp_path, WORLD)  # the dev corpus alone
-    assert not (tmp_path / "chunks/train.jsonl").exists()
+    root = tmp_path / "world"
+    make_project(root, questions=1)
+    demo = {"data": {"musique": {"questions": 2, "train_questions": 3}}, "demo": {"seed": 5, "passages": 60}}
+    write_params(root, learned_params(**demo) | {"training": {}, "controllers": {}, "learned_runs": {}})
+    for stage in (stages.download, stages.prepare):
+        _with(root, lambda s, stage=stage: stage(s, "musique"))
+    folder = root / "data/prepared/musique"
+    passages = list(jsonl.read(folder / "train_passages.jsonl"))
+    chunks = list(jsonl.read(folder / "chunks/train.jsonl"))
+    assert [c["id"] for c in chunks] == [p["id"] for p in passages] and passages
+    assert chunks[0]["text"] == f"{passages[0]['title']}\n{passages[0]['text']}"
+    ids = {c["id"] for c in chunks}
+    assert all(set(g["supporting"]) <= ids for g in jsonl.read(folder / "train_gold.jsonl"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from multihop import running
+from multihop.controller.state import NAMES
 from multihop.data import splits
 from multihop.errors import ConfigError, DataError
 from multihop.methods.base import Tools, Trace
@@ -46,6 +47,12 @@ def describe(step: int, kind: str, data: dict[str, Any]) -> str:
             for i in data["items"]
         ]
         return f"[{step}] register" + (" at the end" if kind == "final_register" else "") + "\n" + "\n".join(rows)
+    if kind == "decision":
+        return f"[{step}] can: {' '.join(data['valid'])}; does {NAMES[data['chosen']]}"
+    if kind == "operation" and data.get("sufficient") is not None:
+        return f"[{step}] enough: {'yes' if data['sufficient'] else 'no, missing: ' + (data['missing'] or '(not said)')}"
+    if kind == "compress":
+        return f"[{step}] compress: {data['before_tokens']} -> {data['after_tokens']} tokens"
     if kind in ("nudge", "reminder", "forced", "update_failed", "tool_error"):
         detail = data.get("why") or data.get("message") or data.get("open") or ""
         return f"[{step}] {kind} {detail}".rstrip()
@@ -62,7 +69,7 @@ async def ask(session: Session, text: str, dataset: str, run: str, setting: str)
 
     trace = PrintingTrace()
     question = Question("ask", " ".join(text.split()))
-    tools = Tools(cell.retriever, cell.client, cell.prompts, trace, 0, random.Random("0:ask"))
+    tools = Tools(cell.retriever, cell.client, cell.prompts, trace, 0, random.Random("0:ask"), cell.trained(0))
     print(f"run {run}, {dataset}, setting {chosen}: reader {cell.client.reader.model}")
     answer = await cell.method.answer(question, tools)
     used = sum(u.prompt_tokens + u.completion_tokens for u in trace.usage.values())

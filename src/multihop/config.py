@@ -143,9 +143,12 @@ class Training(Strict):
     datasets: dict[Dataset, Dataset]
     """Evaluation dataset -> the dataset whose train questions its controller is trained on."""
     questions: Positive
-    """Train questions for trajectories, the first of each training dataset."""
+    """Train questions for trajectories, of each training dataset."""
     tuning_questions: Positive
     """Train questions for Adaptive-RAG's router and Fixed-K's depth."""
+    sample_seed: int | None = 0
+    """Which train questions: those with the smallest salted hash of their id (ids may be sorted by type); null: the
+    first by id."""
     seeds: list[int] = [0]
     """Independent trainings: split and forests; a run's seed chooses one."""
     collection_seeds: list[int] = [0]

@@ -20,10 +20,18 @@ from multihop.types import Usage
 BENCHMARK_PASSAGE_TOKENS = 110
 """Mean o200k tokens of a benchmark passage (HippoRAG corpora, 86-123), where the corpus is not prepared yet."""
 DEMO_PASSAGE_TOKENS = 60
-FULL_SIZES = {"hotpotqa": 1000, "2wikimultihopqa": 1000, "musique": 1000}
+FULL_SIZES = {
+    "hipporag": {"hotpotqa": 1000, "2wikimultihopqa": 1000, "musique": 1000},
+    "official": {"hotpotqa": 7405, "2wikimultihopqa": 12576, "musique": 2417},
+}
+"""Evaluation questions of a release, where they are not prepared yet."""
 API_SECONDS_PER_CALL = 1.5
 EMBEDDED_PROMPT_RATE, EMBEDDED_OUTPUT_RATE = 45.0, 17.0
 """Tokens a second of the 1.5B model on two CPU cores."""
+COLLECT = {"llm_calls": 12.0, "prompt_tokens": 6000.0, "completion_tokens": 400.0}
+"""One train question's trajectories, as the demo's 1.5B model made them (two roll-outs, every prefix answered)."""
+TUNE = {"llm_calls": 9.0, "prompt_tokens": 5000.0, "completion_tokens": 300.0}
+"""One train question for the router (three strategies) and the depth (three values)."""
 JUDGE_TOKENS, JUDGE_OUTPUT = 330, 8
 """One judgement and one extraction, both with their fixed prompts."""
 
@@ -70,7 +78,7 @@ def _questions(root: Path, dataset: str, params: Params) -> int:
     prepared = root / "data/prepared" / dataset
     if (prepared / "questions.jsonl").is_file():
         return len(splits.questions(prepared))
-    return params.data[dataset].questions or FULL_SIZES[dataset]
+    return params.data[dataset].questions or FULL_SIZES[params.hub_release][dataset]
 
 
 def lines(params: Params, root: Path) -> list[Line]:
@@ -80,30 +88,42 @@ def lines(params: Params, root: Path) -> list[Line]:
     out = []
     for name, run in params.runs.items():
         base = _per_question(measured, name, run.method, params)
-        seeds = len(params.seeds_of(name))
-        totals = dict.fromkeys(("questions", "calls", "prompt", "completion", "usd", "hours"), 0.0)
-        cells = list(params.cells(name))
-        for dataset, setting in cells:
-            reader = params.readers[params.settings[setting].reader]
-            n = _questions(root, dataset, params) * seeds
-            growth = _scale(root, dataset, params)
-            calls = n * (base["llm_calls"] + 2)
-            prompt = n * (base["prompt_tokens"] * growth + 2 * JUDGE_TOKENS)
-            completion = n * (base["completion_tokens"] + 2 * JUDGE_OUTPUT)
-            reading = Usage(0, int(n * base["prompt_tokens"] * growth), int(n * base["completion_tokens"]))
-            judging = Usage(0, 2 * n * JUDGE_TOKENS, 2 * n * JUDGE_OUTPUT)
-            embedded = params.endpoints[reader.endpoint].kind == "embedded"
-            seconds = (
-                prompt / EMBEDDED_PROMPT_RATE + completion / EMBEDDED_OUTPUT_RATE
-                if embedded
-                else calls * API_SECONDS_PER_CALL / 16
-            )
-            for key, value in (("questions", n), ("calls", calls), ("prompt", prompt), ("completion", completion)):
-                totals[key] += value
-            totals["usd"] += prices.usd(reading, reader.model) + prices.usd(judging, judge)
-            totals["hours"] += seconds / 3600
-        out.append(Line(name, len(cells), int(totals.pop("questions")), *totals.values()))
+        cells = [(d, s, _questions(root, d, params) * len(params.seeds_of(name))) for d, s in params.cells(name)]
+        out.append(_line(name, base, cells, params, prices, root, judge))
+    if training := params.the_training:
+        train = [(d, training.setting) for d in sorted(set(training.datasets.values()))]
+        rolls = training.questions * len(training.collection_seeds)
+        out.append(_line("(trajectories)", COLLECT, [(*c, rolls) for c in train], params, prices, root))
+        out.append(
+            _line("(router, depth)", TUNE, [(*c, training.tuning_questions) for c in train], params, prices, root)
+        )
     return out
+
+
+def _line(
+    name: str,
+    base: dict[str, float],
+    cells: list[tuple[str, str, int]],
+    params: Params,
+    prices: Prices,
+    root: Path,
+    judge: str | None = None,
+) -> Line:
+    """The sum over ``cells`` (dataset, setting, answers); with ``judge``, each answer is judged and shortened."""
+    questions, calls, prompt, completion, usd, hours = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for dataset, setting, n in cells:
+        reader = params.readers[params.settings[setting].reader]
+        read, wrote = n * base["prompt_tokens"] * _scale(root, dataset, params), n * base["completion_tokens"]
+        asked = n * base["llm_calls"]
+        usd += prices.usd(Usage(0, int(read), int(wrote)), reader.model)
+        if judge:
+            usd += prices.usd(Usage(0, 2 * n * JUDGE_TOKENS, 2 * n * JUDGE_OUTPUT), judge)
+            read, wrote, asked = read + 2 * n * JUDGE_TOKENS, wrote + 2 * n * JUDGE_OUTPUT, asked + 2 * n
+        embedded = params.endpoints[reader.endpoint].kind == "embedded"
+        local = read / EMBEDDED_PROMPT_RATE + wrote / EMBEDDED_OUTPUT_RATE
+        hours += (local if embedded else asked * API_SECONDS_PER_CALL / 16) / 3600
+        questions, calls, prompt, completion = questions + n, calls + asked, prompt + read, completion + wrote
+    return Line(name, len(cells), questions, calls, prompt, completion, usd, hours)
 
 
 def report(params: Params, root: Path) -> str:

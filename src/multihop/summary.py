@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from multihop import config, stages
@@ -35,7 +36,18 @@ def summary(root: Path) -> str:
         lines.append(
             "A generated world, a 1.5B reader, few questions: it shows a working pipeline, not what the papers claim."
         )
+    lines += _coverage(root / "results/coverage.json")
     lines.append(
         f"Read: {root / 'results/notebooks'}/*.html, {root / 'figures'}/*.png, {root / 'results/coverage.json'}"
     )
     return "\n".join(lines)
+
+
+def _coverage(path: Path) -> list[str]:
+    """How much of each paper has numbers of ours; nothing before the coverage stage."""
+    papers = json.loads(path.read_text(encoding="utf-8")).get("papers", {}) if path.is_file() else {}
+    return [
+        f"{part['title']}: {part['summary']['run']:,} of {part['summary']['cells']:,} cells of its "
+        f"{part['summary']['items']} tables and figures have numbers"
+        for part in papers.values()
+    ]

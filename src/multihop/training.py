@@ -19,6 +19,7 @@ from multihop.controller.router import Router
 from multihop.controller.state import RETRIEVING, EvidenceState
 from multihop.controller.validity import valid
 from multihop.data import splits
+from multihop.data.formats import sample
 from multihop.data.prepare import plain_text
 from multihop.errors import ConfigError, DataError
 from multihop.evaluation.answers import score_answer
@@ -74,7 +75,8 @@ def open_trainer(session: Session, dataset: str, run: str, count: int) -> Traine
     cell = running.open_train_cell(session, run, dataset)
     corpus = {p for chunk in cell.retriever.chunks for p in cell.retriever.passages_of(chunk.id)}
     usable = [q for q in questions if gold[q.id].supporting and set(gold[q.id].supporting) <= corpus]
-    return Trainer(session, dataset, cell, usable[:count], gold)
+    drawn = sample([q.id for q in usable], count, _training(session).sample_seed)
+    return Trainer(session, dataset, cell, [q for q in usable if q.id in drawn], gold)
 
 
 def refuse_leakage(train: list[Question], dev: list[Question], dataset: str) -> None:

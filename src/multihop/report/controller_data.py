@@ -53,9 +53,8 @@ def cards(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def serves(report: Report, trained_on: str) -> list[str]:
-    """The evaluation datasets that a controller trained on this one answers for."""
-    training = report.params.training
-    return [d for d in report.datasets if training and training.datasets.get(d) == trained_on]
+    """The evaluation datasets that the controller trained on this one answers for."""
+    return [d for d in report.datasets if report.served_by(controller_name(report) or "", d) == trained_on]
 
 
 def all_cards(report: Report) -> dict[tuple[str, str], dict[str, Any]]:

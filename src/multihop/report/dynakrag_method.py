@@ -143,7 +143,7 @@ _PLACES = ((0.1, 1.6), (1.9, 3.3), (5.4, 1.35), (6.95, 1.3), (8.45, 1.45))
 
 
 def _training(report: Report) -> list[tuple[str, ...]]:
-    training = report.params.training
+    training = report.params.the_training
     many = f"{training.questions:,} train questions" if training else "train questions"
     return [
         ("Trajectories", f"{many} of a dataset, none of them an evaluation question",

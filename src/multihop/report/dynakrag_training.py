@@ -19,12 +19,15 @@ BASELINES = "baselines"
 def controllers(report: Report) -> Table:
     """One row per trained controller: whose train questions it learned from, how, what it serves, who uses it."""
     rows = {}
-    served = report.params.training.datasets if report.params.training else {}
-    for name in report.params.controllers:
+    used = [run.trained for run in report.params.runs.values() if run.trained]
+    for name in dict.fromkeys([*report.params.controllers, *used]):
+        if name == BASELINES:
+            continue
         runs = [r for r, run in report.params.runs.items() if run.trained == name]
+        served = {d: report.served_by(name, d) for d in report.datasets}
         for trained_on in dict.fromkeys(served.values()):
             card = report.trained.get(name, {}).get(trained_on, {}).get("card")
-            serves = [report.label_dataset(d) for d in report.datasets if served.get(d) == trained_on]
+            serves = [report.label_dataset(d) for d, by in served.items() if by == trained_on]
             row = {"serves": ", ".join(serves)}
             row |= _card(report, card) if card else {"trained in": NO_CARD.format(name, trained_on)}
             rows[name, report.label_dataset(trained_on)] = row | {"runs": ", ".join(runs)}
@@ -55,9 +58,8 @@ def _card(report: Report, card: dict[str, Any]) -> dict[str, str]:
 def tuned_baselines(report: Report) -> Table:
     """Fixed-K's depth and Adaptive-RAG's router: chosen on train questions; and where the router sent ours."""
     rows = {}
-    served = report.params.training.datasets if report.params.training else {}
     for dataset in report.datasets:
-        trained_on = served.get(dataset, dataset)
+        trained_on = report.served_by(BASELINES, dataset)
         found = report.trained.get(BASELINES, {}).get(trained_on, {})
         depth, router = found.get("fixed_k"), found.get("router")
         rows[report.label_dataset(dataset),] = {

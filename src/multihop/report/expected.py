@@ -179,6 +179,17 @@ class Limit(Strict):
     value: float
 
 
+class OwnTraining(Strict):
+    """How the paper trains what is learned."""
+
+    run: str
+    """The run of ours whose training stands beside it."""
+    questions: int
+    """Train questions per dataset."""
+    trainings: int
+    """Independent ones."""
+
+
 class Own(Strict):
     """The paper's own setting: ours is called comparable where it is the same."""
 
@@ -189,8 +200,7 @@ class Own(Strict):
     """The model that judges answers; null: the paper has none."""
     questions: dict[Dataset, int]
     limits: list[Limit]
-    training: dict[str, int] = Field(default={})
-    """Learned methods: train questions per dataset, independent trainings."""
+    training: OwnTraining | None = None
 
     def label(self, role: str) -> str:
         return self.roles[role].embedder if self.varies == "embedder" else self.roles[role].reader

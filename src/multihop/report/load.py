@@ -112,6 +112,13 @@ class Report:
             found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})[path.stem] = _json(path)
         return found
 
+    def served_by(self, training: str, dataset: str) -> str:
+        """The dataset whose training serves ``dataset``: params.yaml says it, else what is there alone."""
+        if self.params.the_training:
+            return self.params.the_training.datasets[dataset]
+        there = list(self.trained.get(training, {}))
+        return there[0] if len(there) == 1 else dataset
+
     # -- names
 
     @property

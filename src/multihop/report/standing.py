@@ -92,21 +92,22 @@ def _counts(report: Report, datasets: list[str]) -> list[str]:
 
 
 def _training(report: Report) -> list[str]:
-    """How the learned methods were trained, where that is not as in the paper."""
-    wanted, training = report.expected.own.training, report.params.training
-    if not wanted or training is None:
+    """How the learned method was trained, by its cards, where that is not as in the paper."""
+    wanted = report.expected.own.training
+    run = report.params.runs.get(wanted.run) if wanted else None
+    if not run or not run.trained:
         return []
-    found = []
-    for what, n, paper in (
-        ("train questions per dataset", training.questions, wanted["questions"]),
-        ("independent trainings", len(training.seeds), wanted["trainings"]),
-    ):
-        found += [f"{n:,} {what} instead of {paper:,}"] if n != paper else []
-    served = {d: by for d, by in training.datasets.items() if d != by and d in report.datasets}
-    if served:
-        names = ", ".join(report.label_dataset(d) for d in served)
-        trained_on = ", ".join(report.label_dataset(d) for d in dict.fromkeys(served.values()))
-        found.append(f"{names} served by a controller trained on {trained_on}")
+    by = {d: report.served_by(run.trained, d) for d in report.datasets}
+    folders = report.trained.get(run.trained, {})
+    cards = [folders[d]["card"] for d in dict.fromkeys(by.values()) if "card" in folders.get(d, {})]
+    questions, trainings = ({c["questions"] for c in cards}, {len(c["trainings"]) for c in cards})
+    found = [f"{n:,} train questions instead of {wanted.questions:,}" for n in sorted(questions - {wanted.questions})]
+    found += [f"{n} trainings instead of {wanted.trainings}" for n in sorted(trainings - {wanted.trainings})]
+    for trained_on in dict.fromkeys(by.values()):
+        served = [report.label_dataset(d) for d, own in by.items() if own == trained_on != d]
+        if served:
+            name = report.label_dataset(trained_on)
+            found.append(f"{', '.join(served)} served by a controller trained on {name}")
     return found
 
 

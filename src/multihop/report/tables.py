@@ -276,7 +276,8 @@ def _recall(value: dict[str, float | None]) -> str:
 def metrics_overview(report: Report) -> Table:
     """results/metrics.json as one table: every cell that is scored."""
     columns = ["em", "f1", "contain", "contain_word", "llm_acc", "rule_acc", "support_recall", "forced",
-               "retrieved_tokens", "total_tokens", "llm_calls", "retrieval_calls", "loops", "usd"]  # fmt: skip
+               "retrieved_tokens", "total_tokens", "final_prompt_tokens", "llm_calls", "retrieval_calls", "loops",
+               "usd"]  # fmt: skip
     rows = {}
     for dataset in report.datasets:
         for setting in report.settings:
