@@ -108,9 +108,6 @@ class World:
     def questions(self) -> list[Question]:
         return [case.question for case in self.cases.values()]
 
-    def _name(self) -> str:
-        return next(self.names)
-
     def _add(self, qid: str, kind: str, asked: str, answer: str, pages: list[tuple[str, str]], missing: str) -> None:
         """``pages``: the gold ones, each with the needed sentence first."""
         ids = tuple(f"p{len(self.passages) + n}" for n in range(len(pages)))
@@ -120,14 +117,14 @@ class World:
         self.gold[qid] = Gold(qid, (answer,), ids, kind, len(ids))
 
     def _one_hop(self, qid: str) -> None:
-        person, answer = f"{self._name()} {self._name()}", self._name()
+        person, answer = f"{next(self.names)} {next(self.names)}", next(self.names)
         asked, fact, missing = self.rng.choice(_FACTS)
         page = f"{person} {fact} {answer}. {self._filler(5)} {person} kept bees."
         self._add(qid, "one_hop", asked.format(person), answer, [(person, page)], missing)
 
     def _bridge(self, qid: str) -> None:
-        person, town, answer = f"{self._name()} {self._name()}", self._name(), self._name()
-        book = f"The {self._name()} {self._name()}"
+        person, town, answer = f"{next(self.names)} {next(self.names)}", next(self.names), next(self.names)
+        book = f"The {next(self.names)} {next(self.names)}"
         asked, fact, missing = self.rng.choice(list(_RELATIONS.values()))
         pages = [
             (book, f"{book} is a novel by {person}. {self._filler(2)}"),
@@ -138,7 +135,7 @@ class World:
 
     def _comparison(self, qid: str) -> None:
         """Three pages about the first person's belongings stand between the two pages that are needed."""
-        one, other = (f"{self._name()} {self._name()}" for _ in range(2))
+        one, other = (f"{next(self.names)} {next(self.names)}" for _ in range(2))
         asked, earlier = self.rng.choice(_COMPARED)
         years = self.rng.sample(range(1700, 1960), 2)
         pages = [
@@ -155,7 +152,7 @@ class World:
             self.passages.append((f"List {n} of {topic}", f"A list with {words}. {self._filler(10)}"))
 
     def _filler(self, words: int) -> str:
-        return " ".join(self._name().lower() for _ in range(words)).capitalize() + "."
+        return " ".join(next(self.names).lower() for _ in range(words)).capitalize() + "."
 
 
 _FACTS = (
@@ -244,11 +241,11 @@ class Environment:
         self.prompts = prompts_of("dynakrag")
 
     def cell(self, controller: Any = None, **options: Any) -> running.Cell:
-        method = Dynakrag(Params(compression=False, **options))
-        return running.Cell(
-            "dynakrag", "musique", "known", method, FakeClient(self.reader), self.retriever, self.prompts, "h", "c",
-            lambda seed: {"controller": controller},
-        )
+        """Without compression: it is outside the ranking, and would cost every policy the same."""
+        method, client = Dynakrag(Params(compression=False, **options)), FakeClient(self.reader)
+        where = ("dynakrag", "musique", "known")
+        trained = {"controller": controller}
+        return running.Cell(*where, method, client, self.retriever, self.prompts, "h", "c", lambda seed: trained)
 
     def trainer(self, gold: dict[str, Gold] | None = None) -> Trainer:
         return Trainer(None, "musique", self.cell(), self.world.questions, gold or self.world.gold)
@@ -308,18 +305,6 @@ def price(tokens: int, retrievals: int) -> float:
 
 def kind_of(record: RunRecord) -> str:
     return record.qid.split("-")[0]
-
-
-def checks(record: RunRecord, supporting: Sequence[str]) -> list[tuple[bool, bool]]:
-    """(evidence was complete, S was chosen) for each decision of the scorer that could have chosen S."""
-    held: set[str] = set()
-    found = []
-    for event in record.events:
-        if event.kind == "operation":
-            held |= set(event.data["new"])
-        elif event.kind == "decision" and "S" in (event.data["scores"] or {}):
-            found.append((held >= set(supporting), event.data["chosen"] == "S"))
-    return found
 
 
 def chosen(record: RunRecord) -> str:

@@ -201,9 +201,7 @@ def test_accuracies_are_fractions_and_their_differences_points(report):
 
 
 def test_the_interaction_is_paired_by_question(report):
-    f1 = {
-        s: per_question(report.score_rows("2wikimultihopqa", "minilm", s), "f1") for s in dynakrag_tables.FACTORIAL
-    }
+    f1 = {s: per_question(report.score_rows("2wikimultihopqa", "minilm", s), "f1") for s in dynakrag_tables.FACTORIAL}
     full, uniform, fixed, neither = (f1[s] for s in list(f1)[:4])
     own = [100 * (full[q] - uniform[q] - fixed[q] + neither[q]) for q in full]
     measured = measure(report, cell("interaction", "f1_delta", dataset="2wikimultihopqa"))

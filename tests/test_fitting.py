@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from trajectory_fixture import NAMES, trajectories
 
-from multihop.controller import card, fitting, model, tasks
+from multihop.controller import calibration, card, fitting, model, skill, tasks, thresholds
 from multihop.controller.fitting import FitOptions, fit
 from multihop.controller.targets import Cost, action_costs
 from multihop.controller.tasks import Task
@@ -110,6 +110,23 @@ def test_no_calibration_question_is_fitted_on(rows, monkeypatch):
     fitted, _ = tasks.split({row["qid"] for row in rows}, 0)
     assert [qids for trees, qids in seen if trees is None] == [fitted] * 4
     assert len([1 for trees, _ in seen if trees == 15]) == 20
+
+
+def test_the_questions_set_aside_calibrate_choose_and_measure(rows, trained):
+    found, written = trained
+    (training,) = written["trainings"]
+    _, aside = tasks.split({row["qid"] for row in rows}, 0)
+    rows = sorted(rows, key=lambda r: (r["qid"], r["rollout"], r["step"]))
+    held = table(rows, "continuation").of(aside)
+    assert found.calibrators["continuation"] == calibration.fit(
+        found.continuation_forest.predict(held.X), held.y, held.weights
+    )
+    assert any(f"continuation: {int(held.y.sum())} positives" in f for f in training["fallbacks"])
+    states = [row for row in rows if row["qid"] in aside and row["step"] >= 1]
+    outputs = found.gate_outputs([row["features"] for row in states])
+    assert found.thresholds == thresholds.choose(states, outputs)
+    measured = skill.importances(held, found.continuation_forest, found.calibrators["continuation"], 0)
+    assert training["importances"]["continuation"] == card.rounded(measured)
 
 
 # -- the tables

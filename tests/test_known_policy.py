@@ -9,12 +9,11 @@ import asyncio
 import json
 from dataclasses import replace
 
-import known_policy
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from known_policy import BEST, KINDS, Environment, Reader, World, checks, chosen, kind_of, price
+from known_policy import BEST, KINDS, UNKNOWN, Environment, Reader, World, chosen, kind_of, price
 
 from multihop import training
 from multihop.controller import fitting, model
@@ -23,19 +22,19 @@ from multihop.controller.validity import valid
 from multihop.evaluation.statistics import bootstrap_difference
 from multihop.methods.operations import Workspace, start
 
-# A fifth of the paper's 300 trees: an eighth of its questions are used, and what is to be learned is plain.
+# A fifth of the paper's 300 trees, so that the file takes seconds; 300 reach the same utility within 0.01.
 QUICK = FitOptions(trees=60, oof_trees=2)
 
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    world = World((30, 40, 50), seed=1)
+    world = World((20, 25, 35), seed=1)
     return Environment(tmp_path_factory.mktemp("train"), world, Reader(world))
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
-    """Other names, pages and answers; no word but those of the questions' patterns is shared."""
+    """Other names, pages and answers: only the questions' patterns are the same."""
     world = World((40, 40, 40), seed=2)
     return Environment(tmp_path_factory.mktemp("fresh"), world, Reader(world))
 
@@ -114,12 +113,14 @@ def test_checks_err_in_both_directions(rows):
 
 def test_it_reaches_the_best_policys_utility(fresh, records):
     best, trained = utilities(fresh, fresh.run_best()).mean(), utilities(fresh, records).mean()
+    print(f"best {best:.4f}, trained {trained:.4f}")
     assert best > 0.95 and trained >= 0.95 * best
 
 
 def test_it_beats_a_uniform_choice_among_valid_operations(fresh, controller, records):
     uniform = fresh.run(controller, ranking="uniform")
     gained = bootstrap_difference(utilities(fresh, records), utilities(fresh, uniform), resamples=999)
+    print(f"above uniform {gained.mean:.3f} [{gained.low:.3f}, {gained.high:.3f}]")
     assert gained.low > 0.15
 
 
@@ -142,7 +143,7 @@ def test_it_stops_where_going_on_has_no_value(records):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    world = World((2, 2, 2), seed=3)
+    world = World((1, 2, 1), seed=3)
     return Environment(tmp_path_factory.mktemp("few"), world, Reader(world))
 
 
@@ -156,8 +157,8 @@ def without_gold(rows):
     ]
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(order=st.permutations(range(6)))
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order=st.permutations(range(4)))
 def test_shuffled_gold_changes_no_feature_and_no_action(few, controller, order):
     own = few.world.gold
     shuffled = dict(zip(own, (list(own.values())[n] for n in order), strict=True))
@@ -176,34 +177,44 @@ def test_shuffled_gold_changes_no_feature_and_no_action(few, controller, order):
 # -- the target of a sufficiency check
 
 
-@pytest.fixture(scope="module")
-def overconfident(tmp_path_factory):
-    """Train and fresh questions of a reader that says "sufficient" four times of five where it is not."""
-    found = []
-    for seed, count in ((1, 15), (2, 20)):
-        world = World((count, count, count), seed)
-        found.append(Environment(tmp_path_factory.mktemp(f"over{seed}"), world, Reader(world, fancies=0.8)))
+def checks(environment, records):
+    """{evidence was complete: for each decision of the scorer that could have been for S, whether it was}."""
+    found = {True: [], False: []}
+    for record in records:
+        held, gold = set(), set(environment.world.gold[record.qid].supporting)
+        for event in record.events:
+            if event.kind == "operation":
+                held |= set(event.data["new"])
+            elif event.kind == "decision" and "S" in (event.data["scores"] or {}):
+                found[held >= gold].append(event.data["chosen"] == "S")
     return found
 
 
-def test_only_stop_value_rewards_false_sufficiency(overconfident):
-    train, fresh = overconfident
+def test_taken_literally_no_check_is_worth_its_cost(rows, fresh):
+    """It adds no evidence: where all else is idle too (the gate stops there) it may be picked, elsewhere it is not."""
+    (trained,), card = fitting.fit(rows, replace(QUICK, trees=40, s_target="literal"))
+    found = checks(fresh, fresh.run(trained))
+    print("literal", {k: f"{sum(v)} of {len(v)}" for k, v in found.items()})
+    assert card["targets"]["advantage"]["S"]["max"] < 0 < card["s_target_sensitivity"]["full_only"]["mean"]
+    assert sum(found[False]) == 0 and np.mean(found[True] + found[False]) <= 0.1
+
+
+def test_only_stop_value_rewards_false_sufficiency(tmp_path_factory):
+    """A reader that says "sufficient" four times of five where it is not. No gate, so that every state is scored."""
+    train, fresh = (
+        Environment(tmp_path_factory.mktemp("over"), world, Reader(world, fancies=0.8))
+        for world in (World((5, 15, 15), 1), World((5, 15, 15), 2))
+    )
     rows = train.trajectories()
-    when_complete, when_incomplete, anywhere, false, worth, mean = {}, {}, {}, {}, {}, {}
-    for target in ("literal", "full_only", "stop_value"):
-        (trained,), card = fitting.fit(rows, replace(QUICK, s_target=target))
-        records = fresh.run(trained)
-        asked = [c for r in records for c in checks(r, fresh.world.gold[r.qid].supporting)]
-        anywhere[target] = np.mean([s for _, s in asked])
-        when_complete[target] = np.mean([s for complete, s in asked if complete])
-        when_incomplete[target] = np.mean([s for complete, s in asked if not complete])
-        false[target] = sum(r.stop_reason == "sufficient" and r.short == known_policy.UNKNOWN for r in records)
+    when_complete, when_not, believed, worth = {}, {}, {}, {}
+    for target in ("full_only", "stop_value"):
+        (trained,), _ = fitting.fit(rows, replace(QUICK, trees=40, s_target=target))
+        records = fresh.run(trained, continuation="fixed")
+        found = checks(fresh, records)
+        when_complete[target], when_not[target] = np.mean(found[True]), np.mean(found[False])
+        believed[target] = np.mean([r.stop_reason == "sufficient" and r.short == UNKNOWN for r in records])
         worth[target] = utilities(fresh, records).mean()
-        mean[target] = card["targets"]["advantage"]["S"]["mean"]
-    print(when_complete, when_incomplete, anywhere, false, worth, mean)
-    # A check adds no evidence: taken at its word, the equation never pays for one.
-    assert mean["literal"] < 0 < mean["full_only"] < mean["stop_value"]
-    assert anywhere["literal"] <= 0.1
-    assert when_complete["full_only"] >= 0.8 and when_incomplete["full_only"] <= 0.1
-    assert when_incomplete["stop_value"] >= 0.4 and false["stop_value"] > 5 * false["full_only"]
-    assert worth["full_only"] > worth["stop_value"] + 0.15
+    print(f"S where complete {when_complete}, where not {when_not}; false stops {believed}; utility {worth}")
+    assert when_complete["full_only"] >= 0.9 and when_not["full_only"] <= 0.15
+    assert when_not["stop_value"] >= 0.4 and believed["stop_value"] >= 0.25 >= 4 * believed["full_only"]
+    assert worth["stop_value"] < worth["full_only"] - 0.2

@@ -190,7 +190,7 @@ async def score_all(session: Session) -> dict[str, Any]:
 async def record_slice(session: Session, run: str, dataset: str, setting: str, first: int) -> None:
     """Ask whatever the first ``first`` questions of a cell need, judge and extraction included; writes no result."""
     cell = running.open_cell(session, run, dataset, setting)
-    questions = splits.questions(session.prepared(dataset))[:first]
+    questions = splits.questions(session.prepared(dataset))[: session.params.run(run).questions][:first]
     records = [await cell.answer(q, seed) for q in questions for seed in session.params.seeds_of(run)]
     scored = score_cell_of(session, dataset, setting, run)
     await score_records(session, replace(scored, ids=tuple(q.id for q in questions)), records)

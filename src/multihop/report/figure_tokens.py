@@ -193,7 +193,7 @@ def _ablations(report: Report, figure: Any) -> None:
     """The variants of Table 2 on MuSiQue: retrieved tokens as a line above, LLM-Acc as bars."""
     tops, panels = figure.subplots(2, 2, sharex="col", height_ratios=[1, 2.2])
     for top, axes, role in zip(tops, panels, report.roles, strict=True):
-        top.set_title(f"Ablation on MuSiQue, {embedder(report, role)}")
+        top.set_title(f"Ablation on MuSiQue, {embedder(report, role)}", size=9)
         percent_axis(axes)
         axes.set_xticks(range(len(ABLATIONS)), [name for name, _, _ in ABLATIONS.values()])
         tokens = []
