@@ -82,7 +82,7 @@ class Case:
     """What a negative check, or a rewrite, asks for: no name in it."""
 
 
-@dataclass
+@dataclass(repr=False)
 class World:
     """Questions of each kind, and their corpus."""
 
@@ -228,7 +228,7 @@ class Reader:
 # -- the parts put together
 
 
-@dataclass
+@dataclass(repr=False)
 class Environment:
     """The world with its index and its reader: what a Trainer and a Cell are made of."""
 

@@ -158,14 +158,13 @@ def without_gold(rows):
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(order=st.permutations(range(4)))
+@given(order=st.permutations(range(4)).filter(lambda order: order != sorted(order)))
 def test_shuffled_gold_changes_no_feature_and_no_action(few, controller, order):
     own = few.world.gold
     shuffled = dict(zip(own, (list(own.values())[n] for n in order), strict=True))
     before, after = few.trajectories(few.trainer()), few.trajectories(few.trainer(shuffled))
     assert json.dumps(without_gold(before)) == json.dumps(without_gold(after))
-    if all(n != at for at, n in enumerate(order)):
-        assert [r["u"] for r in before] != [r["u"] for r in after]
+    assert [r["u"] for r in before] != [r["u"] for r in after]  # the gold is in there, in the targets' part
     answered = [r.to_json() for r in few.run(controller)]
     few.world.gold = shuffled
     try:

@@ -13,10 +13,11 @@ from multihop.controller.targets import prefix_f1
 
 GRID: tuple[tuple[float, ...], ...] = (
     (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    (-0.05, 0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3),
+    (0.02, 0.05, 0.1, 0.15, 0.2, 0.3),
     (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
 )
-"""Of p_continue, gain, p_premature; the defaults are among them."""
+"""Of p_continue, gain, p_premature; the defaults are among them. A gain of 0 or less is in every state: as a threshold
+it would switch its vote off."""
 PER_TOKEN = 0.01 / 1000
 """F1 that a control token has to be worth."""
 
