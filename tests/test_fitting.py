@@ -239,6 +239,20 @@ def test_one_class_is_a_constant(rows):
     assert training["importances"]["premature"] == []
 
 
+def test_few_questions_calibrate_and_choose_out_of_fold(rows):
+    """Two questions set aside decide nothing: all twelve do, each predicted by forests that never saw it."""
+    few = [row for row in rows if row["qid"] < "q012"]
+    (found,), written = fit(few, QUICK, names=NAMES)
+    (training,) = written["trainings"]
+    assert training["calibration_questions"] == 2
+    assert any("2 questions are set aside" in f and "of all 12 questions" in f for f in training["fallbacks"])
+    order = tasks.shuffled({r["qid"] for r in few}, 0)
+    table_of = tasks.build(sorted(few, key=lambda r: (r["qid"], r["rollout"], r["step"])), QUICK, NAMES, found.costs)
+    whole = table_of["continuation"]
+    unseen = skill.out_of_fold(whole, order, QUICK, 0)
+    assert found.calibrators["continuation"] == calibration.fit(unseen.raw, whole.y, whole.weights)
+
+
 def test_three_questions(rows):
     few = [row for row in rows if row["qid"] in ("q000", "q001", "q002")]
     _, written = fit(few, QUICK, names=NAMES)

@@ -8,7 +8,7 @@ on the smaller. Where the data cannot carry a step, the card says what was done 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from multihop import jsonl
 from multihop.controller import calibration, card, skill, targets, tasks, thresholds
 from multihop.controller.calibration import Calibrator
 from multihop.controller.forest import Forest
-from multihop.controller.model import FORESTS, ControllerModel, file_entry, save
+from multihop.controller.model import DIGITS, FORESTS, ControllerModel, file_entry, save
 from multihop.controller.tasks import FitOptions, Names, Row, Task
 from multihop.errors import DataError
 
 __all__ = ["FitOptions", "Names", "fit", "write"]
 CLASSIFIERS = ("continuation", "premature")
+FEWEST = 5
+"""With fewer questions set aside, out-of-fold predictions of all questions calibrate and choose the thresholds."""
 
 
 def write(
@@ -87,7 +89,9 @@ def _train(
     fitted_on, aside = tasks.split(qids, seed)
     forests = {name: tables[name].of(fitted_on).forest(options, seed) for name in FORESTS}
     held = {name: tables[name].of(aside) for name in FORESTS}
-    calibrators = {n: _calibrate(n, tables[n].of(fitted_on), forests[n], held[n], fallbacks) for n in CLASSIFIERS}
+    found = {name: skill.out_of_fold(tables[name], order, options, seed) for name in FORESTS}
+    unseen = _unseen(tables, forests, held, found, own, aside, fallbacks)
+    calibrators = {n: _calibrate(n, tables[n].of(fitted_on), unseen, fallbacks) for n in CLASSIFIERS}
     model = ControllerModel(
         seed=seed,
         state_names=names.state,
@@ -99,8 +103,7 @@ def _train(
         thresholds={},
         options=options.to_json(),
     )
-    model = replace(model, thresholds=_thresholds(model, own, aside, held["gain"], fallbacks))
-    found = {name: skill.out_of_fold(tables[name], order, options, seed) for name in FORESTS}
+    model = replace(model, thresholds=_thresholds(calibrators, unseen, fallbacks))
     curves = {name: calibrators.get(name, Calibrator()) for name in FORESTS}
     return model, {
         "seed": seed,
@@ -125,12 +128,44 @@ def _of_seed(rows: Sequence[Row], seed: int, fallbacks: list[str]) -> list[Row]:
     return [row for row in rows if row["seed"] == first]
 
 
-def _calibrate(name: str, fit_part: Task, forest: Forest, held: Task, fallbacks: list[str]) -> Calibrator:
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """Gate predictions on states of questions that the predicting forest was not fitted on."""
+
+    rows: list[Row]
+    tasks: Mapping[str, Task]
+    raw: Mapping[str, np.ndarray]
+
+
+def _unseen(
+    tables: Mapping[str, Task],
+    forests: Mapping[str, Forest],
+    held: Mapping[str, Task],
+    found: Mapping[str, skill.OutOfFold | None],
+    rows: Sequence[Row],
+    aside: set[str],
+    fallbacks: list[str],
+) -> _Unseen:
+    """The questions set aside; where they are too few, all questions, out of fold."""
+    gate = FORESTS[1:]
+    states = [row for row in rows if row["step"] >= 1]
+    if len(aside) >= FEWEST or any(found[name] is None for name in gate):
+        kept = [row for row in states if row["qid"] in aside]
+        return _Unseen(kept, held, {name: forests[name].predict(held[name].X) for name in gate})
+    fallbacks.append(
+        f"calibration and thresholds: {len(aside)} questions are set aside, fewer than {FEWEST}; "
+        f"out-of-fold predictions of all {len({row['qid'] for row in rows})} questions"
+    )
+    return _Unseen(states, tables, {name: found[name].raw for name in gate})
+
+
+def _calibrate(name: str, fit_part: Task, unseen: _Unseen, fallbacks: list[str]) -> Calibrator:
     if len(np.unique(fit_part.y)) < 2:
         only = int(fit_part.y[0]) if len(fit_part.y) else 0
         fallbacks.append(f"{name}: one class only ({only}) among the fit questions; a constant classifier")
         return Calibrator()
-    curve = calibration.fit(forest.predict(held.X), held.y, held.weights)
+    held = unseen.tasks[name]
+    curve = calibration.fit(unseen.raw[name], held.y, held.weights)
     positives = int(held.y.sum())
     if curve.kind == "identity":
         fallbacks.append(f"{name}: no calibration rows; the forest's share of votes as it is")
@@ -147,10 +182,9 @@ def _calibrate(name: str, fit_part: Task, forest: Forest, held: Task, fallbacks:
 
 
 def _thresholds(
-    model: ControllerModel, rows: Sequence[Row], aside: set[str], held: Task, fallbacks: list[str]
+    calibrators: Mapping[str, Calibrator], unseen: _Unseen, fallbacks: list[str]
 ) -> dict[str, tuple[float, float, float]]:
-    usable = [row for row in rows if row["qid"] in aside and row["step"] >= 1]
-    if not usable:
+    if not unseen.rows:
         fallbacks.append("thresholds: no calibration question with evidence; the defaults")
-        return thresholds.choose([], (held.y, held.y, held.y))
-    return thresholds.choose(usable, model.gate_outputs(held.X))
+    p, gain, q = (calibrators.get(name, Calibrator())(unseen.raw[name]).round(DIGITS) for name in FORESTS[1:])
+    return thresholds.choose(unseen.rows, (p, gain, q))

@@ -31,6 +31,8 @@ class OutOfFold:
     """A probability is calibrated by the other folds' out-of-fold predictions."""
     constant: np.ndarray
     """What the mean of the other folds predicts."""
+    raw: np.ndarray
+    """As ``predicted``, before calibration."""
 
 
 def out_of_fold(task: Task, order: Sequence[str], options: FitOptions, seed: int) -> OutOfFold | None:
@@ -48,12 +50,12 @@ def out_of_fold(task: Task, order: Sequence[str], options: FitOptions, seed: int
         rest = task.part(fold != k)
         constant[fold == k] = np.average(rest.y, weights=rest.weights)
         predicted[fold == k] = rest.forest(options, seed, options.oof_trees).predict(task.X[fold == k])
+    raw = predicted.copy()
     if task.classes:
-        raw = predicted.copy()
         for k in np.unique(fold):
             rest = fold != k
             predicted[~rest] = calibration.fit(raw[rest], task.y[rest], task.weights[rest])(raw[~rest])
-    return OutOfFold(predicted, constant)
+    return OutOfFold(predicted, constant, raw)
 
 
 def skill(task: Task, found: OutOfFold | None) -> dict[str, Any]:
