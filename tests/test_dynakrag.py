@@ -246,9 +246,8 @@ def test_features_are_finite_named_and_in_range(retriever, path):
 
 
 def test_some_features_by_hand(retriever):
-    named = dict(
-        zip((f.name for f in features.STATE), features.state_vector(walk(retriever, "RS"), Limits(), retriever))
-    )
+    vector = features.state_vector(walk(retriever, "RS"), Limits(), retriever)
+    named = dict(zip((f.name for f in features.STATE), vector, strict=True))
     assert (named["step"], named["steps_left"], named["documents"], named["retrievals"]) == (2, 2, 3, 1)
     assert (named["wh_who"], named["wh_other"], named["gap_known"], named["since_check"]) == (1, 0, 1, 0)
     assert named["last_action"] == ACTIONS.index("S") and named["new_last"] == 0 and named["cursor"] == 3

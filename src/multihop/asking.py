@@ -50,7 +50,8 @@ def describe(step: int, kind: str, data: dict[str, Any]) -> str:
     if kind == "decision":
         return f"[{step}] can: {' '.join(data['valid'])}; does {NAMES[data['chosen']]}"
     if kind == "operation" and data.get("sufficient") is not None:
-        return f"[{step}] enough: {'yes' if data['sufficient'] else 'no, missing: ' + (data['missing'] or '(not said)')}"
+        missing = data["missing"] or "(not said)"
+        return f"[{step}] enough: yes" if data["sufficient"] else f"[{step}] enough: no, missing: {missing}"
     if kind == "compress":
         return f"[{step}] compress: {data['before_tokens']} -> {data['after_tokens']} tokens"
     if kind in ("nudge", "reminder", "forced", "update_failed", "tool_error"):

@@ -11,6 +11,7 @@ import base64
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class Store:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
+            _write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
         except sqlite3.OperationalError:
@@ -198,6 +199,18 @@ class Store:
                 vector = _decode(base64.b64decode(row["vector"]))
                 self.put_vectors(row["space"], {row["text"]: vector})
         return count
+
+
+def _write_ahead(db: sqlite3.Connection, tries: int = 200) -> None:
+    """WAL mode. SQLite does not wait for this switch by itself: of two processes that open a new file, one is refused."""
+    for attempt in range(1, tries + 1):
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as e:
+            if "locked" not in str(e) or attempt == tries:
+                raise
+            time.sleep(0.05)
 
 
 def read_recording(path: Path) -> Iterator[dict[str, Any]]:
