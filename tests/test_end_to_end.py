@@ -30,7 +30,7 @@ def project(tmp_path):
     params["data"] = {"musique": {"questions": 1, "train_questions": 2}}
     params["training"]["main"] |= {
         "datasets": {"musique": "musique"},
-        "questions": 2,
+        "questions": 1,
         "tuning_questions": 1,
         "seeds": [0],
     }

@@ -28,10 +28,11 @@ FULL_SIZES = {
 API_SECONDS_PER_CALL = 1.5
 EMBEDDED_PROMPT_RATE, EMBEDDED_OUTPUT_RATE = 45.0, 17.0
 """Tokens a second of the 1.5B model on two CPU cores."""
-COLLECT = {"llm_calls": 12.0, "prompt_tokens": 6000.0, "completion_tokens": 400.0}
-"""One train question's trajectories, as the demo's 1.5B model made them (two roll-outs, every prefix answered)."""
-TUNE = {"llm_calls": 9.0, "prompt_tokens": 5000.0, "completion_tokens": 300.0}
-"""One train question for the router (three strategies) and the depth (three values)."""
+COLLECT = {"llm_calls": 11.3, "prompt_tokens": 6560.0, "completion_tokens": 470.0}
+"""One train question's trajectories, as the demo's 1.5B model made them (two roll-outs, every prefix
+answered): distinct calls, mean over the demo's 12 questions."""
+TUNE = {"llm_calls": 7.8, "prompt_tokens": 4130.0, "completion_tokens": 290.0}
+"""One train question for the router (three strategies) and the depth (three values), mean over 6 questions."""
 JUDGE_TOKENS, JUDGE_OUTPUT = 330, 8
 """One judgement and one extraction, both with their fixed prompts."""
 

@@ -202,7 +202,7 @@ class Store:
 
 
 def _write_ahead(db: sqlite3.Connection, tries: int = 200) -> None:
-    """WAL mode. SQLite does not wait for this switch by itself: of two processes that open a new file, one is refused."""
+    """WAL mode. SQLite does not wait for this switch: of two processes that open a new file one would be refused."""
     for attempt in range(1, tries + 1):
         try:
             db.execute("PRAGMA journal_mode=WAL")
