@@ -21,8 +21,10 @@ from project_fixture import (
 )
 from scripted_server import DROP, OVERFLOW, Fail, Say, little_model, question_of
 
-from multihop import jsonl, running
-from multihop.errors import DataError, EndpointError, MultihopError, ReplayMiss
+from multihop import config, jsonl, running, stages
+from multihop.environment import Environment
+from multihop.errors import ConfigError, DataError, EndpointError, MultihopError, ReplayMiss
+from multihop.session import Session
 from multihop.store import Store
 from multihop.types import Answer, Question
 
@@ -324,3 +326,15 @@ def test_progress_goes_to_standard_error_with_the_time_left(project, serve, monk
     run_project(project(), "direct")
     out, err = capsys.readouterr()
     assert out == "" and "direct musique small: 6/6, about 0 min left" in err
+
+
+def test_keys_and_addresses_are_checked_before_a_download(project, monkeypatch):
+    """The hub profile downloads gigabytes first; a missing key is said before that."""
+    root = project(source="hub")
+    monkeypatch.delenv(URL_ENV, raising=False)
+    session = Session(config.load(root / "params.yaml"), Environment.read({"MULTIHOP_HOME": str(root / "home")}), root)
+    with pytest.raises(ConfigError, match=rf"{URL_ENV} \(reader scripted\) before anything is downloaded"):
+        stages.download(session, "musique")
+    monkeypatch.setenv(URL_ENV, "http://127.0.0.1:9/v1")
+    stages.check_access(session)
+    session.store.close()

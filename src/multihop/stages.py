@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +27,26 @@ DEMO_QUESTIONS = 20
 """Questions that the generator writes for each dataset; data.<dataset>.questions of them are used."""
 
 
+def check_access(session: Session) -> None:
+    """Keys and addresses that the settings in use need, before hours of download. Raises ConfigError naming them."""
+    params = session.params
+    if params.source != "hub" or session.env.live == "never":
+        return
+    used = {params.settings[setting].reader for run in params.runs for _, setting in params.cells(run)}
+    missing = {}
+    for reader in sorted(used | {params.judge.reader}):
+        endpoint = params.endpoints[params.readers[reader].endpoint]
+        for variable in (endpoint.key_env, endpoint.url_env):
+            if variable and not os.environ.get(variable):
+                missing.setdefault(variable, reader)
+    if missing:
+        said = ", ".join(f"{variable} (reader {reader})" for variable, reader in missing.items())
+        raise ConfigError(f"set {said} before anything is downloaded; MULTIHOP_LIVE=never replays without a model")
+
+
 def download(session: Session, dataset: str) -> None:
+    """Fetch or generate the raw files. Raises ConfigError where a folder, key or address is missing."""
+    check_access(session)
     params, env = session.params, session.env
     if params.source == "local" and env.data_dir is None:
         raise ConfigError("source: local needs MULTIHOP_DATA_DIR, the folder with the benchmark files")
