@@ -64,6 +64,32 @@ def test_the_demo_has_the_runs_and_settings_of_the_paper():
     assert ("musique", "smollm") in params.cells("dynakrag")
 
 
+@pytest.mark.parametrize(
+    "run, trained, message",
+    [
+        ("dynakrag", "baselines", "learned_runs.dynakrag.trained: method dynakrag needs a name of controllers"),
+        ("fixed_k", "controller", "learned_runs.fixed_k.trained: method fixed_k needs baselines, found 'controller'"),
+        ("adaptive_rag", "controller", "method adaptive_rag needs baselines"),
+    ],
+)
+def test_a_training_suits_its_method(run, trained, message):
+    raw = yaml.safe_load((REPO / "params.yaml").read_text(encoding="utf-8"))
+    raw["learned_runs"][run]["trained"] = trained
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        registry.check(config.parse(raw))
+
+
+def test_a_method_without_training_is_no_learned_run():
+    raw = yaml.safe_load((REPO / "params.yaml").read_text(encoding="utf-8"))
+    raw["learned_runs"]["plain"] = {"method": "vanilla", "trained": "controller"}
+    with pytest.raises(ConfigError, match="method vanilla is not trained; it belongs under runs"):
+        registry.check(config.parse(raw))
+    del raw["learned_runs"]["plain"]
+    raw["runs"]["untrained"] = {"method": "dynakrag"}
+    with pytest.raises(ConfigError, match="method dynakrag needs a name of controllers, found None"):
+        registry.check(config.parse(raw))
+
+
 def test_learned_runs_are_runs_with_a_training():
     params = config.load(REPO / "params.yaml")
     assert params.run("dynakrag").trained == "controller" and params.where("dynakrag") == "learned_runs.dynakrag"

@@ -205,6 +205,7 @@ def open_cell(session: Session, run: str, dataset: str, setting: str, train: boo
 async def run(session: Session, name: str) -> dict[str, int]:
     """Answer all questions of a run's cells and write their records; returns counts by status."""
     counts: dict[str, int] = {}
+    said = ""
     for dataset, setting in session.params.cells(name):
         cell = open_cell(session, name, dataset, setting)
         questions = splits.questions(session.prepared(dataset))[: session.params.run(name).questions]
@@ -216,18 +217,20 @@ async def run(session: Session, name: str) -> dict[str, int]:
             session.side_log(f"run-{name}-{dataset}-{setting}")
         for record in records:
             counts[record.status] = counts.get(record.status, 0) + 1
+            said = said or record.error or ""
         records.sort(key=lambda r: (r.qid, r.seed))
         jsonl.write(session.records(name, dataset, setting), (r.to_json() for r in records))
-    _refuse_many_errors(session, name, counts)
+    _refuse_many_errors(session, name, counts, said)
     return counts
 
 
-def _refuse_many_errors(session: Session, name: str, counts: dict[str, int]) -> None:
+def _refuse_many_errors(session: Session, name: str, counts: dict[str, int], said: str) -> None:
     total, errors = sum(counts.values()), counts.get("error", 0)
     if total and errors / total > session.params.max_error_share:
         raise MultihopError(
             f"run {name}: {errors} of {total} questions ended in an error (max_error_share is "
-            f"{session.params.max_error_share}); every answer is stored: run the same command again to retry them"
+            f"{session.params.max_error_share}), the first: {said[:300]}; every answer is stored: run the same command "
+            "again to retry them"
         )
 
 

@@ -22,7 +22,7 @@ SMOLLM_NAME = "smollm2-135m-instruct-q4_1"
 CONTEXT_TOKENS = 12288
 
 HOW_TO_GET = (
-    "run `make model` once (1.1 GB), or set OPENAI_API_KEY / a server's address and a setting that uses it "
+    "run `make model` once (1.2 GB), or set OPENAI_API_KEY / a server's address and a setting that uses it "
     "(README, “Your own key or server”)"
 )
 

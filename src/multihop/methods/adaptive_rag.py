@@ -39,6 +39,7 @@ class Params(DocumentParams):
 class AdaptiveRag:
     name = "adaptive_rag"
     mode = "short"
+    trained_as = "baselines"
     Params = Params
 
     def __init__(self, params: Params):

@@ -36,6 +36,7 @@ class Method(Protocol):
     """Its answer contract: a marked short answer (the default), or free text."""
     Params: type[MethodParams]
     params: Any
+    # A method that is trained also says ``trained_as``: "controller", or "baselines" (params.yaml: ``trained``).
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answer one question. Everything noteworthy goes to ``tools.trace``."""

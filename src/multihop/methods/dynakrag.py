@@ -95,6 +95,7 @@ class Policy:
 class Dynakrag:
     name = "dynakrag"
     mode = "short"
+    trained_as = "controller"
     Params = Params
 
     def __init__(self, params: Params):

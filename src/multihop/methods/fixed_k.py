@@ -24,6 +24,8 @@ class FixedK:
 
     def __init__(self, params: Params):
         self.params = params
+        # A depth of its own needs no training.
+        self.trained_as = "baselines" if params.k is None else None
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Raises ConfigError where neither the params nor the training give a depth."""

@@ -48,9 +48,18 @@ def check(params: config.Params) -> None:
     """Every run of params.yaml can be made: called before anything runs."""
     problems = []
     for name, run in params.runs.items():
+        where = f"params.yaml: {params.where(name)}"
         try:
-            create(run, f"params.yaml: {params.where(name)}")
+            method = create(run, where)
         except ConfigError as e:
             problems.append(str(e))
+            continue
+        kind = getattr(method, "trained_as", None)
+        given = run.trained and ("baselines" if run.trained == "baselines" else "controller")
+        if kind and given != kind:
+            wanted = "baselines" if kind == "baselines" else "a name of controllers"
+            problems.append(f"{where}.trained: method {run.method} needs {wanted}, found {run.trained!r}")
+        elif given and not kind:
+            problems.append(f"{where}: method {run.method} is not trained; it belongs under runs, without `trained`")
     if problems:
         raise ConfigError("\n".join(problems))
