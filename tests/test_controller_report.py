@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 from matplotlib.text import Text
 
 from multihop import jsonl
-from multihop.report import controller_figures, controller_tables
+from multihop.report import controller_figures, controller_tables, dynakrag_training
 from multihop.report.controller_data import all_decisions, cards, records
 from multihop.report.controller_traces import ten_traces
 from multihop.report.load import Report
@@ -151,14 +152,77 @@ def test_one_class_only_is_no_curve_and_no_skill(project, tmp_path):
             t["calibration"]["continuation"] = []
             t["importances"]["continuation"] = []
             t["skill"]["continuation"]["model"] = None
-        content["trainings"][0]["fallbacks"] = ["continuation: one class only (0) among the fit questions"]
+        said = "continuation: one class only (0) among the fit questions; a constant classifier"
+        content["trainings"][0]["fallbacks"] = [said]
 
     report = changed(project, tmp_path / "p", constant)
     assert "undefined: nothing was held out" in texts(controller_figures.calibration(report))
-    assert any(t.startswith("no feature matters") for t in texts(controller_figures.importances(report)))
+    (why,) = [t for t in texts(controller_figures.importances(report)) if t.startswith("no feature matters")]
+    assert why.split("\n")[1:] == ["held-out rows of one class (2 of 2)", "a constant classifier (1 of 2)"]
     row = controller_tables.skill(report).frame.loc[("controller", "MuSiQue", "continuation")]
     assert row["training 1"] == "undefined" and row["better than a constant"] == "0 of 2"
     assert "one class only" in repr(controller_tables.model_card(report))
+
+
+def test_a_panel_without_importances_says_why(card):
+    """Each reason by itself, in a training that would otherwise have none."""
+    own = {"fallbacks": [], "calibration_questions": 3, "importances": {"gain": [{"feature": "step", "mean": -0.1}]}}
+    said = {
+        "nothing held out": own | {"calibration_questions": 0, "importances": {}},
+        "held-out targets all equal": own | {"importances": {"gain": []}},
+        "shuffling changes nothing": own,
+        "a constant classifier": own | {"fallbacks": ["gain: one class only (0) among the fit questions; a constant"]},
+    }
+    for reason, training in said.items():
+        text = controller_figures._why_none("gain", [training])
+        assert text.startswith(reason) and text.endswith("(1 of 1)"), text
+
+
+def test_labels_of_lines_that_end_together_are_moved_apart(report):
+    out = controller_figures._apart({"G": 0.21, "R": 0.20, "B": 0.5}, 0.05)
+    assert out["G"] - out["R"] == pytest.approx(0.05) and out["B"] == 0.5
+    axes = controller_figures.targets(report).axes[1]
+    heights = sorted(t.xy[1] for t in axes.texts)
+    low, high = axes.get_ylim()
+    assert min(b - a for a, b in pairwise(heights)) > 0.06 * (high - low)
+
+
+def test_how_much_of_the_advantage_is_stopping_is_said(project, report, tmp_path):
+    def extreme(content):
+        groups = {"R": (6, 0.0), "T": (2, 1.0)}
+        content["targets"]["advantage"] = {
+            c: {"n": n, "mean": mean, "sd": 0.0, "min": mean, "max": mean} for c, (n, mean) in groups.items()
+        }
+
+    caption = controller_tables.skill(changed(project, tmp_path / "p", extreme)).caption
+    assert "λ = 1: 1.00 (controller, MuSiQue)" in caption and "λ = 0: " in caption
+    assert controller_tables._stop_share({"targets": {"advantage": {"T": {"n": 2}}}}) is None
+    flat = {c: {"n": 2, "mean": 0.5, "sd": 0.25} for c in "RT"}
+    assert controller_tables._stop_share({"targets": {"advantage": flat}}) == 0
+
+
+def test_the_states_add_up(report, card):
+    caption = controller_tables.actions(report).caption
+    total, here, ends, later, open_ = (
+        int(re.search(p, caption)[1])
+        for p in (r"card's (\d+) states", r"states (\d+) are here", r"here, (\d+) are end", r"end states with no step "
+                  r"left; (\d+) come after", r"\((\d+) here, the others ends\)")
+    )  # fmt: skip
+    assert total == card["states"] == here + ends and later - open_ == ends and ends > 0
+    shown = controller_tables.actions(report).frame.loc["train trajectories"]["states"]
+    assert here == sum(map(int, shown)) and later == card["targets"]["gain"]["n"]
+
+
+def test_ties_and_constant_routers_are_said(project, tmp_path):
+    root = shutil.copytree(project, tmp_path / "p")
+    folder = root / "results/trained/baselines/musique"
+    depth, router = (json.loads((folder / f"{name}.json").read_text()) for name in ("fixed_k", "router"))
+    jsonl.write_json(folder / "fixed_k.json", depth | {"k": 3, "grid": {"3": 0.5, "5": 0.5, "8": 0.4}})
+    jsonl.write_json(folder / "router.json", router | {"labels": {"A": 0, "B": 0, "C": 12}})
+    row = dynakrag_training.tuned_baselines(Report(root, "dynakrag")).frame.loc["MuSiQue"]
+    assert row["K"] == "3 (tie of 3, 5: the smallest)"
+    assert row["router's labels"] == "A: 0, B: 0, C: 12 (one class: a constant router, always C)"
+    assert "C also where none does" in dynakrag_training.tuned_baselines(Report(root, "dynakrag")).caption
 
 
 def test_skill_and_targets_are_the_cards(report, card):
@@ -207,6 +271,16 @@ def test_ten_traces_every_sequence_first(report):
     shown = [re.search(r"Operations: ([A-Z ]+) \(", t.caption)[1] for t in tables]
     first = shown[: min(10, len(everything))]
     assert len(set(first)) == len(first)
+
+
+def test_fewer_than_ten_say_so(project, report, tmp_path):
+    root = shutil.copytree(project, tmp_path / "p")
+    for dataset in ("hotpotqa", "musique"):
+        shutil.rmtree(root / "results/runs/dynakrag" / dataset)
+    tables = ten_traces(Report(root, "dynakrag"))
+    assert len(tables) == 4
+    assert all(f"Trace {i} of 4 (up to ten; here all 4)" in t.caption for i, t in enumerate(tables, 1))
+    assert not any("up to ten" in t.caption for t in ten_traces(report))
 
 
 def test_a_trace_is_its_record_step_by_step(report):

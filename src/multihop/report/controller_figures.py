@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -125,18 +128,18 @@ def importances(report: Report) -> Figure:
     for line, (dataset, card) in zip(grid, found.items(), strict=True):
         for axes, (model, name) in zip(line, MODELS.items(), strict=True):
             axes.set_title(f"{name}\ntrained on {report.label_dataset(dataset)}", size=8.5)
-            _bars(axes, [t["importances"].get(model, []) for t in card["trainings"]])
+            _bars(axes, model, card["trainings"])
     return finish(figure)
 
 
-def _bars(axes: Any, trainings: list[list[dict[str, Any]]]) -> None:
-    each = [{row["feature"]: row["mean"] for row in rows} for rows in trainings]
+def _bars(axes: Any, model: str, trainings: list[dict[str, Any]]) -> None:
+    each = [{row["feature"]: row["mean"] for row in t["importances"].get(model, [])} for t in trainings]
     mean = {f: sum(t.get(f, 0.0) for t in each) / len(each) for f in sorted({f for t in each for f in t})}
     shown = [f for f in sorted(mean, key=lambda f: (-mean[f], f)) if mean[f] > 0][:FEATURES_SHOWN]
     if not shown:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "no feature matters\n(a constant, or nothing held out)", transform=axes.transAxes,
-                  ha="center", va="center", size=8, color=MUTED)  # fmt: skip
+        why = f"no feature matters:\n{_why_none(model, trainings)}"
+        axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", size=8, color=MUTED)
         return
     axes.barh(range(len(shown)), [mean[f] for f in shown], 0.62, color="#56B4E9")
     for (colour, marker), training in zip(TRAININGS * len(each), each, strict=False):
@@ -147,6 +150,23 @@ def _bars(axes: Any, trainings: list[list[dict[str, Any]]]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.tick_params(axis="both", length=0, labelsize=7)
     axes.grid(axis="x")
+
+
+def _why_none(model: str, trainings: list[dict[str, Any]]) -> str:
+    """Why a forest has no importance to show, a line for each reason, with how many trainings it holds in."""
+    classes = model in ("continuation", "premature")
+    counts: Counter[str] = Counter()
+    for t in trainings:
+        reasons = []
+        if any(text.startswith(f"{model}:") and "constant" in text for text in t["fallbacks"]):
+            reasons.append("a constant classifier")
+        if not t["calibration_questions"]:
+            reasons.append("nothing held out")
+        elif not t["importances"].get(model):
+            reasons.append("held-out rows of one class" if classes else "held-out targets all equal")
+        counts.update(reasons or ["shuffling changes nothing for the worse"])
+    lines = (f"{reason} ({n} of {len(trainings)})" for reason, n in counts.most_common())
+    return "\n".join(fill(line, 36) for line in lines)
 
 
 def _sizes(report: Report, found: Mapping[str, dict[str, Any]]) -> str:
@@ -173,7 +193,8 @@ def calibration(report: Report) -> Figure:
         return nothing(heading, UNTRAINED, [report.note()])
     note = (
         "Out-of-fold probabilities in tenths; the larger the mark, the more rows. On the dashed line a probability is "
-        "what happens. A classifier that saw one class only is a constant: then there is one mark, or none."
+        "what happens; a falling curve is worse than a constant. A classifier that saw one class only is a constant: "
+        "then there is one mark, or none."
     )
     figure = Picture(heading, [f"{note} {_sizes(report, found)}", report.note()], height=0.5 + 3.0 * len(found))
     names = ("continuation", "premature")
@@ -252,14 +273,28 @@ def _spreads(axes: Any, advantage: Mapping[str, dict[str, Any]]) -> None:
 def _by_lambda(axes: Any, sensitivity: Mapping[str, Mapping[str, float | None]]) -> None:
     _target_axis(axes)
     lambdas = sorted(sensitivity, key=float)
+    ends: dict[str, tuple[float, float]] = {}
     for code in CODES:
         points = [(float(v), sensitivity[v][code]) for v in lambdas if sensitivity[v].get(code) is not None]
         if points:
             axes.plot(*zip(*points, strict=True), color=ACTIONS[code][0], marker="o", markersize=4, linewidth=1.2)
-            axes.annotate(code, points[-1], (6, 0), textcoords="offset points", va="center", size=8)
+            ends[code] = points[-1]
+    low, high = axes.get_ylim()
+    for code, height in _apart({c: y for c, (_, y) in ends.items()}, 0.07 * (high - low)).items():
+        axes.annotate(code, (ends[code][0], height), (6, 0), textcoords="offset points", va="center", size=8)
     axes.set_xticks([float(v) for v in lambdas], lambdas)
-    axes.set_xlabel("λ")
-    axes.margins(x=0.12)
+    axes.set(xlabel="λ", xmargin=0.12)
+
+
+def _apart(heights: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Heights of labels, moved apart to about ``gap`` in their order."""
+    order = sorted(heights, key=lambda c: heights[c])
+    out = dict(heights)
+    for _ in range(100):
+        for lower, upper in pairwise(order):
+            short = max(0.0, gap - (out[upper] - out[lower]))
+            out[lower], out[upper] = out[lower] - short / 2, out[upper] + short / 2
+    return out
 
 
 def _target_axis(axes: Any) -> None:

@@ -39,7 +39,7 @@ def actions(report: Report) -> Table:
     counts = ", ".join(f"{report.label_dataset(d)} {len(records(report, d))}" for d in report.datasets)
     text = (
         "Operations by step: chosen / valid, in percent of the states. In training random and scripted roll-outs visit "
-        f"the states, so their choices are not the controller's. n (questions of the run): {counts}."
+        f"the states, so their choices are not the controller's. {_states(report)}n (questions of the run): {counts}."
     )
     names = ["where", "dataset", "step"]
     return Table(text, frame(rows or {("not run", "", ""): {"states": "0"}}, names), note(report))
@@ -52,6 +52,22 @@ def _decided(taken: list[Decision], step: int) -> dict[str, str]:
         chosen, valid = sum(d.chosen == code for d in here), sum(code in d.valid for d in here)
         row[f"{code} {NAMES[code]}"] = f"{_percent(chosen / len(here))} / {_percent(valid / len(here))}"
     return row
+
+
+def _states(report: Report) -> str:
+    """How the card's count of states, this table's and the targets' hang together; empty without a card."""
+    parts = []
+    for dataset, card in cards(report).items():
+        steps = card["actions"]["steps"]
+        ends, later = ([s for s in steps if test(s)] for test in (lambda s: not s["valid"], lambda s: s["step"] > 0))
+        total, end, evidence = (sum(s["states"] for s in of) for of in (steps, ends, later))
+        open_ = sum(s["states"] for s in later if s["valid"])
+        parts.append(
+            f"Trained on {report.label_dataset(dataset)}: of the card's {total:,} states {total - end:,} are here, "
+            f"{end:,} are end states with no step left; {evidence:,} come after the first search "
+            f"({open_:,} here, the others ends). "
+        )
+    return "".join(parts)
 
 
 def _percent(share: float | None) -> str:
@@ -75,7 +91,33 @@ def skill(report: Report) -> Table:
                 "n (train questions)": f"{card['questions']:,}",
             }
     text = f"Skill of the learned models. {TRAINED_NOTE} R2: of a value; Brier skill: of a probability."
-    return _card_table(report, text, rows, ["controller", "trained on", "model"])
+    return _card_table(report, f"{text} {_stop_note(report)}", rows, ["controller", "trained on", "model"])
+
+
+def _stop_note(report: Report) -> str:
+    """How much of the advantage's variance is stopping against the rest, which no decision rests on."""
+    shares = {f"{name}, {report.label_dataset(d)}": (card["options"]["lambda"], _stop_share(card))
+              for (name, d), card in all_cards(report).items()}  # fmt: skip
+    said = "; ".join(f"λ = {lam:g}: {share:.2f} ({who})" for who, (lam, share) in shares.items() if share is not None)
+    return (
+        "An advantage's R2 also counts that stop keeps the present recall in its target while λ takes its share off "
+        "the others'; but the gate, not the scorer, settles stopping, so compare the rows of other λ. "
+        + (f"R2 from nothing but stop or not, on the targets: {said}." if said else "")
+    ).strip()
+
+
+def _stop_share(card: dict[str, Any]) -> float | None:
+    """Share of the variance of the advantage targets between stopping and the other operations."""
+    found = {c: a for c, a in card["targets"]["advantage"].items() if a["n"]}
+    others = sum(a["n"] for c, a in found.items() if c != "T")
+    if "T" not in found or not others:
+        return None
+    stop, n = found["T"], others + found["T"]["n"]
+    rest = sum(a["n"] * a["mean"] for c, a in found.items() if c != "T") / others
+    mean = (others * rest + stop["n"] * stop["mean"]) / n
+    total = sum(a["n"] * (a["sd"] ** 2 + (a["mean"] - mean) ** 2) for a in found.values())
+    between = others * (rest - mean) ** 2 + stop["n"] * (stop["mean"] - mean) ** 2
+    return between / total if total > 0 else None
 
 
 def target_table(report: Report) -> Table:

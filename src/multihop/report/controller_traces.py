@@ -1,7 +1,7 @@
-"""Ten questions step by step: what the controller knew, could do, decided and got. A rule picks them, not a person.
+"""Up to ten questions step by step: what the controller knew, could do, decided and got.
 
-One question of every sequence of operations comes first, the rarer sequences before the commoner; then the others, in
-the order of datasets, question ids and seeds.
+A rule picks them, not a person. One question of every sequence of operations comes first, the rarer sequences before
+the commoner; then the others, in the order of datasets, question ids and seeds.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def _table(report: Report, number: int, trace: Trace, counts: Counter[str], of: 
         gap = _gap(gap, d)
     rows["answer",] = {"state": f"{len(held)} documents, {calls} retrieval calls", "what came of it": _answer(trace)}
     where = f"{report.label_dataset(trace.dataset)}, {report.label_setting(trace.setting)}, question {record.qid}"
+    fewer = f" (up to ten; here all {of})" if of < MOST else ""
     text = (
-        f"Trace {number} of {of} (n = 1): {where}, seed {record.seed}. {record.question} Operations: {sequence} "
+        f"Trace {number} of {of}{fewer} (n = 1): {where}, seed {record.seed}. {record.question} Operations: {sequence} "
         f"({counts[sequence]} of {sum(counts.values())} questions went so). ● a gold passage, which the controller "
         "cannot see."
     )

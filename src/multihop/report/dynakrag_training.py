@@ -64,19 +64,32 @@ def tuned_baselines(report: Report) -> Table:
         depth, router = found.get("fixed_k"), found.get("router")
         rows[report.label_dataset(dataset),] = {
             "trained on": report.label_dataset(trained_on),
-            "K": str(depth["k"]) if depth else "not tuned",
+            "K": _depth(depth) if depth else "not tuned",
             "F1 by K, train questions": _pairs(depth["grid"]) if depth else "",
-            "best K on the evaluation questions": _pairs(depth["oracle"]) if depth and depth.get("oracle") else "",
-            "router's labels": _pairs(router["labels"]) if router else "not trained",
+            "router's labels": _labels(router["labels"]) if router else "not trained",
             "F1 by strategy, train questions": _pairs(router.get("mean_f1", {})) if router else "",
             "train questions": str((depth or router or {}).get("questions", "")),
             "routes of the evaluation questions": _routes(report, dataset),
         }
     text = (
         "Fixed-K: the depth with the best F1 on train questions, no gold evidence. Adaptive-RAG: A no search, B one, C "
-        "several; a train question's label is the cheapest strategy that answers it."
+        "several; a train question's label is the cheapest strategy that answers it, and C also where none does. With "
+        "labels of one class the router is a constant: Adaptive-RAG is then that strategy for every question."
     )
     return Table(text, frame(rows, ["dataset"]), note(report))
+
+
+def _depth(tuned: dict[str, Any]) -> str:
+    """The depth, and which others did as well."""
+    best = max(tuned["grid"].values(), default=None)
+    tied = [k for k, f1 in tuned["grid"].items() if f1 == best]
+    return f"{tuned['k']} (tie of {', '.join(tied)}: the smallest)" if len(tied) > 1 else str(tuned["k"])
+
+
+def _labels(labels: dict[str, int]) -> str:
+    """How many questions have each label; says so where the router had nothing to learn."""
+    seen = [s for s, n in labels.items() if n]
+    return _pairs(labels) + (f" (one class: a constant router, always {seen[0]})" if len(seen) == 1 else "")
 
 
 def _pairs(values: dict[str, Any]) -> str:
