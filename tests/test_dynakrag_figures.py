@@ -3,6 +3,7 @@ repeat to the byte."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from matplotlib.text import Text
 
 from multihop.controller.state import OPERATIONS
 from multihop.report import dynakrag_figures, dynakrag_method
-from multihop.report.dynakrag_tradeoff import BASELINES, CONTROLLERS
+from multihop.report.dynakrag_tradeoff import BASELINES, CONTROLLERS, PANEL, spread
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 from multihop.report.plotting import apart, keep, png, undominated
@@ -214,8 +215,33 @@ def test_the_undominated_are_blue(report, drawn):
     blue = {round(line.get_xdata()[0], 6) for line in axes.lines if line.get_marker() == "o"
             and line.get_color() == "#0072B2"}  # fmt: skip
     assert blue == {round(points[s][0], 6) for s in undominated(points)}
-    numbers = [t.get_text() for t in axes.texts]
+    numbers = [t.get_text() for t in axes.texts if t.get_text()]
     assert sorted(numbers, key=int) == [str(i) for i in range(1, len(systems) + 1)]
+
+
+def test_marks_stand_at_their_true_cost(report, drawn):
+    figure = drawn("quality_and_cost")
+    for i, axes in enumerate(figure.axes[:6]):
+        metric, dataset = ("total_tokens", "retrieval_calls")[i // 3], report.datasets[i % 3]
+        cells = [Cell("", dataset, s, "first", metric, "all") for s in (*CONTROLLERS, *BASELINES)]
+        wanted = sorted(axes.transData.transform((measure(report, c).value, 0))[0] for c in cells)
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        places = [line.get_transform().transform(line.get_xydata())[0] for line in marks]
+        assert sorted(x for x, _ in places) == pytest.approx(wanted)
+        assert all(axes.bbox.contains(x, y) for x, y in places)
+    assert "spread vertically" in said(figure)
+
+
+def test_marks_that_would_cover_each_other_are_spread_vertically():
+    axes = Figure().subplots()
+    axes.set(xlim=(0, 100), ylim=(-0.06, 1.08))
+    points = {"far": (80.0, 0.9), **{f"s{i}": (20.0 + i, 0.0) for i in range(6)}}
+    shifts = spread(axes, points, ["s3"])
+    assert shifts["s3"] == shifts["far"] == 0 and all(shifts[f"s{i}"] > 0 for i in (0, 1, 2, 4, 5))
+    width, height = (72 * side for side in PANEL)
+    at = [(x / 100 * width, (y + 0.06) / 1.14 * height + shifts[s]) for s, (x, y) in points.items()]
+    assert all(math.dist(a, b) >= 11.4 for a in at for b in at if a is not b)
+    assert all(0 < y < height for _, y in at)
 
 
 def test_a_system_that_did_not_run_is_said_and_has_no_number(project, tmp_path):

@@ -100,12 +100,22 @@ def best(report: Report, cell: Cell) -> tuple[str, Measured]:
     if not ran:
         return cell.system, next(iter(measured.values()))
     name = max(ran, key=lambda n: ran[n].value)
-    remark = f"{report.expected.systems[name].label}, the strongest of the {len(ran)} that ran"
-    return name, replace(ran[name], remark=remark)
+    return name, replace(ran[name], remark=_strongest(report, name, {n: m.value for n, m in ran.items()}))
+
+
+def _strongest(report: Report, name: str, values: dict[str, float]) -> str:
+    """Names the strongest, or all that are equally strong; where it matters, also whose questions are paired."""
+    top, among = values[name], f"of the {len(values)} that ran"
+    labels = [report.expected.systems[n].label for n, value in values.items() if top - value <= EQUAL]
+    if len(labels) == 1:
+        return f"{labels[0]}, the strongest {among}"
+    tied = "all" if len(labels) == len(values) else f"{', '.join(labels[:-1])} and {labels[-1]}"
+    paired = "" if abs(top) <= EQUAL else f"; paired with {report.expected.systems[name].label}"
+    return f"{tied} tied at {top:.4g} ({among}{paired})"
 
 
 def rank(report: Report, cell: Cell) -> Measured:
-    """``<metric>_rank``: 1 where no baseline that ran has a higher value."""
+    """``<metric>_rank``: 1 where no baseline that ran has a higher value; the remark says how many have the same."""
     metric = cell.metric.removesuffix("_rank")
     own = measure(report, cell._replace(metric=metric))
     peers = report.expected.systems[STRONGEST].best_of or []
@@ -114,7 +124,13 @@ def rank(report: Report, cell: Cell) -> Measured:
     if own.value is None or not values:
         return Measured(missing="no baseline ran beside it")
     above = sum(value > own.value + EQUAL for value in values)
-    return Measured(float(1 + above), n=own.n, remark=f"of {1 + len(values)} that ran")
+    equal = tied(sum(abs(value - own.value) <= EQUAL for value in values))
+    return Measured(float(1 + above), n=own.n, remark=f"{equal} of {1 + len(values)} that ran".strip())
+
+
+def tied(others: int) -> str:
+    """What stands behind a rank that ``others`` share."""
+    return f"(tied with {others})" if others else ""
 
 
 # -- Pareto
@@ -122,16 +138,27 @@ def rank(report: Report, cell: Cell) -> Measured:
 
 def dominance(report: Report, cell: Cell) -> Measured:
     """``pareto_<cost>`` of a difference: 1 the first dominates, -1 the second does, 0 neither, by the means of F1 and
-    the cost over the same questions; the remark says whether both intervals exclude 0."""
+    the cost over the same questions; the remark is the ``verdict`` and whether the intervals exclude 0."""
     quality = measure(report, cell._replace(metric="f1_delta"))
     cost = measure(report, cell._replace(metric=f"{cell.metric.removeprefix('pareto_')}_delta"))
     for m in (quality, cost):
         if m.value is None:
             return m
     value = dominates(quality.value, cost.value)
-    clear = all(m.low > 0 or m.high < 0 for m in (quality, cost))
-    said = f"{VERDICTS[value]} ({'both intervals exclude 0' if clear else 'an interval holds 0'})"
-    return Measured(float(value), n=min(quality.n, cost.n), remark=said)
+    clear = [m.low > 0 or m.high < 0 for m in (quality, cost)]
+    said = "both intervals exclude 0" if all(clear) else "an interval holds 0"
+    if abs(quality.value) <= EQUAL:
+        said = f"the cost's interval {'excludes' if clear[1] else 'holds'} 0"
+    return Measured(float(value), n=min(quality.n, cost.n), remark=f"{verdict(quality.value, cost.value)} ({said})")
+
+
+def verdict(gain: float, extra: float) -> str:
+    """``dominates`` in words; with equal quality it is about the cost alone, and says so."""
+    if abs(gain) > EQUAL:
+        return VERDICTS[dominates(gain, extra)]
+    if abs(extra) <= EQUAL:
+        return "F1 and cost tied"
+    return f"{'cheaper' if extra < 0 else 'dearer'}, F1 tied"
 
 
 def dominates(gain: float, extra: float) -> int:

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from multihop.report.contrasts import EQUAL, STRONGEST
+from multihop.report.contrasts import EQUAL, STRONGEST, tied
 from multihop.report.expected import Cell, OwnRole
-from multihop.report.frames import NOT_PRINTED, Table, caption, compared, frame, note, number, ours, paper
+from multihop.report.frames import (
+    NOT_PRINTED,
+    Table,
+    caption,
+    compared,
+    frame,
+    note,
+    number,
+    ours,
+    paper,
+    setting_label,
+)
 from multihop.report.load import Report
 from multihop.report.standing import same
 from multihop.report.values import Measured, measure, run_of
@@ -56,9 +67,8 @@ def label(report: Report, system: str) -> str:
 
 
 def backbone(report: Report, role: str) -> str:
-    """The paper's backbone, and what stands in its place."""
-    own, setting = report.expected.own.label(role), report.setting(role)
-    return f"{own}: {report.label_setting(setting)}" if setting else f"{own}: no setting"
+    """Our reader and embedder, and the paper's backbone that they stand for."""
+    return setting_label(report, role)
 
 
 def shown(report: Report, measured: Measured, metric: str) -> str:
@@ -148,7 +158,7 @@ def table_1(report: Report, dataset: str) -> Table:
                 row[heading, "ours"], row[heading, "paper"] = of.get(system, ("", ""))
             rows[backbone(report, role), label(report, system)] = row
     text = (
-        f"{report.label_dataset(dataset)}. Total tokens: prompt and completion over all calls of the method. The paper "
+        "Total tokens: prompt and completion over all calls of the method. The paper "
         "has Fixed-K's prompt tokens only: they stand apart, and Fixed-K has no token rank."
     )
     title = caption(report, "Table 1", text=text, datasets=[dataset])
@@ -166,7 +176,11 @@ def _ranks(report: Report, cells: Mapping[str, Cell], metric: str) -> dict[str, 
 
 def _rank(values: Mapping[str, float | None], system: str, sign: int) -> str:
     own, others = values[system], [v for v in values.values() if v is not None]
-    return "" if own is None else f"{1 + sum(sign * v > sign * own + EQUAL for v in others)} of {len(others)}"
+    if own is None:
+        return ""
+    place = 1 + sum(sign * v > sign * own + EQUAL for v in others)
+    equal = tied(sum(abs(v - own) <= EQUAL for v in others) - 1)
+    return " ".join(filter(None, (str(place), equal, f"of {len(others)}")))
 
 
 def gains(report: Report) -> Table:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from multihop.report.controller_data import records
 from multihop.report.dynakrag_tables import label
@@ -19,14 +21,12 @@ from multihop.report.plotting import (
     PAPER,
     Picture,
     any_ran,
-    apart,
     bar,
     finish,
     footer,
     no_figure,
     paper_mark,
     percent_axis,
-    shifted,
     styled,
     title,
     undominated,
@@ -40,8 +40,8 @@ CONTROLLERS = (
     "dynakrag_uniform_fixed", "dynakrag_joint_uniform", "dynakrag_no_sufficiency",
 )  # fmt: skip
 COSTS = {"total_tokens": "model tokens per question", "retrieval_calls": "retrieval calls per question"}
-BEST, OTHER = "#0072B2", "#F5E3C3"
-PANEL = (2.9, 2.3)
+BEST, OTHER, MOVED = "#0072B2", "#F5E3C3", "white"
+PANEL = (2.97, 2.86)
 """Inches of a panel, roughly."""
 COMPRESSION = {"dynakrag": "#0072B2", "dynakrag_no_compression": "#E69F00"}
 Points = dict[str, tuple[float, float]]
@@ -61,7 +61,7 @@ def quality_and_cost(report: Report) -> Figure:
     if not any_ran(report, cells):
         return no_figure(report, heading, cells)
     runs = [s for s in systems if any(absent(report, d, ROLE, s) is None for d in report.datasets)]
-    figure = Picture(heading, footer(report, cells, _cost_note(report, systems, runs), whiskers=False), height=7.2)
+    figure = Picture(heading, footer(report, cells, _cost_note(report, systems, runs), whiskers=False), height=8.0)
     panels = figure.body.subplots(2, len(report.datasets), sharex="row", sharey=True, squeeze=False)
     for line, (metric, name) in zip(panels, COSTS.items(), strict=True):
         points = {d: _points(report, d, runs, metric) for d in report.datasets}
@@ -83,9 +83,10 @@ def _cost_note(report: Report, systems: dict[str, str], runs: list[str]) -> str:
     missing = ", ".join(label(report, s) for s in systems if s not in runs)
     return (
         "Up and to the left is better. Blue: no other system here has more F1 for no more cost, or as much F1 for less "
-        "(in that dataset; by the means, whatever their intervals); the line joins them. Marks that would cover each "
-        "other stand side by side. Tokens: prompt and completion of all calls, Fixed-K's too (the paper's are its "
-        f"prompts alone).{f' Not run: {missing}.' if missing else ''}"
+        "(in that dataset; by the means, whatever their intervals). Marks that would cover each other are spread "
+        "vertically: a white one's F1 is at the other end of its thin line; costs are true, and the blue line joins "
+        "true points. Tokens: prompt and completion of all calls, Fixed-K's too (the paper's are its prompts alone)."
+        f"{f' Not run: {missing}.' if missing else ''}"
     )
 
 
@@ -112,13 +113,44 @@ def _numbered(axes: Any, points: Points, systems: dict[str, str]) -> None:
         return
     best = undominated(points)
     axes.plot(*zip(*sorted({points[s] for s in best}), strict=True), color=BEST, linewidth=1.2, zorder=1)
-    for (system, (x, y)), shift in zip(points.items(), apart(axes, list(points.values()), PANEL, 11), strict=True):
-        at, fill = shifted(axes, shift), BEST if system in best else OTHER
+    for system, shift in spread(axes, points, best).items():
+        x, y = points[system]
+        if shift:
+            ends = {"xytext": (0, shift), "textcoords": "offset points", "annotation_clip": False}
+            axes.annotate(
+                "",
+                (x, y),
+                zorder=2,
+                arrowprops={"arrowstyle": "-", "color": MUTED, "lw": 0.6, "shrinkA": 0, "shrinkB": 0},
+                **ends,
+            )
+        at = axes.transData + ScaledTranslation(0, shift / 72, axes.figure.dpi_scale_trans)
+        fill = BEST if system in best else MOVED if shift else OTHER
         look = {"markersize": 11, "color": fill, "markeredgecolor": INK, "markeredgewidth": 0.5}
         axes.plot([x], [y], "o", transform=at, zorder=3, **look)
         ink = "white" if system in best else INK
         text = {"size": 6.5, "ha": "center", "va": "center_baseline", "color": ink, "transform": at, "zorder": 4}
         axes.text(x, y, systems[system], **text)
+
+
+def spread(axes: Any, points: Points, first: list[str], step: float = 11.5) -> dict[str, float]:
+    """System -> how far up its mark stands from its point, in points of 1/72 inch: 0, or the least shift (up before
+    down) that covers no mark placed before it, within the axes. Those of ``first`` are placed first, then by cost.
+
+    Costs stay true. The limits of the axes must be set; they are about ``PANEL`` large.
+    """
+    size = 72 * np.array(PANEL)
+    order = [*first, *sorted((s for s in points if s not in first), key=lambda s: points[s])]
+    places = (axes.transScale + axes.transLimits).transform([points[s] for s in order]) * size
+    taken: list[tuple[float, float]] = []
+    shifts = {}
+    for system, (x, y) in zip(order, places, strict=True):
+        tries = (sign * d for d in np.arange(0, size[1], 0.5) for sign in (1, -1))
+        inside = (t for t in tries if t == 0 or step / 2 <= y + t <= size[1] - step / 2)
+        free = (t for t in inside if all(np.hypot(x - a, y + t - b) >= step for a, b in taken))
+        shifts[system] = float(next(free, 0.0))
+        taken.append((x, y + shifts[system]))
+    return shifts
 
 
 def _key(number: str, name: str) -> Line2D:

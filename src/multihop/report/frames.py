@@ -12,6 +12,7 @@ import pandas as pd
 
 from multihop.report.expected import VERDICTS, Cell
 from multihop.report.load import Report
+from multihop.report.standing import same
 from multihop.report.values import PERCENT, Measured, measure, score_rows
 
 NOT_PRINTED = "—"
@@ -86,14 +87,30 @@ def caption(
     declared = report.expected.items[item]
     parts = [f"{item}. {declared.title}."]
     if role:
-        setting = report.setting(role)
-        ours = report.label_setting(setting) if setting else "no such setting"
-        parts.append(f"Setting: {ours} (paper: {report.expected.own.label(role)}).")
+        parts.append(f"Setting: {setting_label(report, role)}.")
     counts = [f"{report.label_dataset(d)} {report.questions(d)}" for d in datasets or report.datasets]
     if report.expected.own.judge:
         parts.append(f"Judges: {report.judge} (LLM-Acc) and a string rule.")
     parts.append(f"n: {', '.join(counts)}.")
     return " ".join([*parts, text]).strip()
+
+
+def setting_label(report: Report, role: str) -> str:
+    """Ours first, then the paper's that it stands for: ``reader, embedder (stands for the paper's backbone)``.
+
+    Where a paper's settings differ in the embedder alone, its name is enough. An embedder is named by the label of the
+    first setting that has it.
+    """
+    own, setting = report.expected.own, report.setting(role)
+    if setting is None:
+        return f"no setting (for {own.label(role)})"
+    if own.varies == "embedder":
+        return f"{report.label_setting(setting)} (paper: {own.label(role)})"
+    if same(report, "backbone", setting, own.roles[role]):
+        return report.label_setting(setting)
+    settings = report.params.settings
+    first = next(name for name, s in settings.items() if s.embedder == settings[setting].embedder)
+    return f"{report.reader(setting)}, {report.label_setting(first)} (stands for {own.label(role)})"
 
 
 def how_to_read(report: Report) -> Note:
@@ -132,6 +149,8 @@ def ours(measured: Measured, metric: str, shares: str = "percent") -> str:
     if not measured.ran:
         return f"not run: {measured.missing}"
     if measured.value is None:
+        return measured.remark
+    if metric.startswith("pareto_") and measured.remark:
         return measured.remark
     value, low, high = (number(v, metric, shares) for v in (measured.value, measured.low, measured.high))
     return f"{value} [{low}, {high}]" if low else value
