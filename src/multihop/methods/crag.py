@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from multihop.methods.base import Tools
-from multihop.methods.documents import DocumentParams, Documents
+from multihop.methods.documents import DocumentParams, Documents, by_document
 from multihop.methods.reading import read_and_answer
 from multihop.types import Answer, Question
 
@@ -81,9 +81,7 @@ class Crag:
         """(documents shown, their strips under their titles); the whole documents where none has a sentence."""
         kept = [strip for pool in pools for strip in best_strips(question, tools, pool, self.params.strips)]
         tools.trace.event(tools.trace.loops, "strips", kept=[[c, n] for c, n, _ in kept])
-        shown: dict[str, list[str]] = {}
-        for chunk_id, _, sentence in kept:
-            shown.setdefault(chunk_id, []).append(sentence)
+        shown = by_document(kept)
         if not shown:
             return [c for pool in pools for c in pool], None
         blocks = ("\n".join([f"[{c}] {_title(tools, c)}".rstrip(), *lines]) for c, lines in shown.items())

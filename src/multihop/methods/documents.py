@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from pydantic import Field
 
 from multihop.methods.base import MethodParams, Tools
@@ -44,3 +46,31 @@ class Documents:
     def text(self) -> str:
         """The documents as every prompt shows them, in acquisition order."""
         return self.tools.numbered(self.ids)
+
+
+Sentence = tuple[str, int, str]
+"""(chunk id, position in the chunk, text)."""
+
+
+def numbered_sentences(offered: Sequence[Sentence], tools: Tools) -> str:
+    """Sentences to choose from, numbered from 1, each document's under its title."""
+    lines, last = [], None
+    for number, (chunk_id, _, sentence) in enumerate(offered, 1):
+        if chunk_id != last:
+            lines.append(f"# {tools.retriever.title_of(chunk_id)}")
+            last = chunk_id
+        lines.append(f"{number}. {sentence}")
+    return "\n".join(lines)
+
+
+def by_document(kept: Iterable[Sentence]) -> dict[str, list[str]]:
+    """Chunk id -> its sentences, both in the order given."""
+    found: dict[str, list[str]] = {}
+    for chunk_id, _, sentence in kept:
+        found.setdefault(chunk_id, []).append(sentence)
+    return found
+
+
+def titled_sentences(chosen: Mapping[str, list[str]], tools: Tools) -> str:
+    """Chosen sentences under their titles, as passages are shown."""
+    return "\n\n".join(f"[{c}] {tools.retriever.title_of(c)}\n{' '.join(kept)}" for c, kept in chosen.items())

@@ -11,6 +11,7 @@ from multihop.controller import bridge, features
 from multihop.controller.state import NAMES, EvidenceState, Limits, Step, initial
 from multihop.llm.structured import Structured
 from multihop.methods.base import Tools
+from multihop.methods.documents import Sentence, by_document, numbered_sentences, titled_sentences
 from multihop.retrieval.sentences import simple_spans
 from multihop.retrieval.tokens import count_tokens
 from multihop.types import Hit, Usage
@@ -139,33 +140,18 @@ class Workspace:
         An unusable reply keeps the documents whole and says so (``compress`` event, fallback).
         """
         numbered = [(c, n, s) for c in docs for n, s in enumerate(self._body(c))]
-        lines, last = [], None
-        for number, (chunk_id, _, sentence) in enumerate(numbered, 1):
-            if chunk_id != last:
-                lines.append(f"# {self.tools.retriever.title_of(chunk_id)}")
-                last = chunk_id
-            lines.append(f"{number}. {sentence}")
         prompts = self.tools.prompts
-        user = prompts["compress_user"].format(sentences="\n".join(lines), question=question)
+        user = prompts["compress_user"].format(sentences=numbered_sentences(numbered, self.tools), question=question)
         messages = [{"role": "system", "content": prompts["compress_system"]}, {"role": "user", "content": user}]
         reply = await self.tools.llm("control").json(messages, Snippets, max_tokens=64)
         self._note_failure(step, "compress", reply)
         wanted = reply.value.keep if reply.value else []
         kept = [numbered[n - 1] for n in sorted(set(wanted)) if 1 <= n <= len(numbered)][:8]
-        context = self._snippets(kept) if kept else None
+        context = titled_sentences(by_document(kept), self.tools) if kept else None
         self._note_compression(step, docs, kept, context)
         return context
 
-    def _snippets(self, kept: list[tuple[str, int, str]]) -> str:
-        by_doc: dict[str, list[str]] = {}
-        for chunk_id, _, sentence in kept:
-            by_doc.setdefault(chunk_id, []).append(sentence)
-        titled = [f"[{c}] {self.tools.retriever.title_of(c)}\n{' '.join(found)}" for c, found in by_doc.items()]
-        return "\n\n".join(titled)
-
-    def _note_compression(
-        self, step: int, docs: tuple[str, ...], kept: list[tuple[str, int, str]], context: str | None
-    ) -> None:
+    def _note_compression(self, step: int, docs: tuple[str, ...], kept: list[Sentence], context: str | None) -> None:
         before = count_tokens(self.tools.numbered(list(docs)))
         self.tools.trace.event(
             step,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from multihop.methods.base import Tools
-from multihop.methods.documents import DocumentParams, Documents
+from multihop.methods.documents import DocumentParams, Documents, by_document, numbered_sentences, titled_sentences
 from multihop.methods.reading import read_and_answer
 from multihop.retrieval.arguments import normalise
 from multihop.retrieval.sentences import simple_spans
@@ -71,7 +71,12 @@ class S2gRag:
         evidence: dict[str, list[str]] = {}
         stop = await self._gather(question, tools, documents, evidence)
         return await read_and_answer(
-            question, list(evidence), tools, max_tokens=p.max_tokens, stop=stop, context=_context(evidence, tools)
+            question,
+            list(evidence),
+            tools,
+            max_tokens=p.max_tokens,
+            stop=stop,
+            context=titled_sentences(evidence, tools),
         )
 
     async def _gather(
@@ -99,7 +104,7 @@ class S2gRag:
 
     async def _judge(self, question: Question, evidence: dict[str, list[str]], tools: Tools) -> Judgement:
         """The verdict on the evidence; not sufficient, without gaps, where the reply can't be read."""
-        user = tools.prompts["judge_user"].format(evidence=_context(evidence, tools), question=question.text)
+        user = tools.prompts["judge_user"].format(evidence=titled_sentences(evidence, tools), question=question.text)
         messages = [{"role": "system", "content": tools.prompts["judge_system"]}, {"role": "user", "content": user}]
         reply = await tools.llm("control").json(messages, Judgement, max_tokens=self.params.judge_tokens)
         if reply.value is None:
@@ -112,7 +117,7 @@ class S2gRag:
         """Chunk id -> selected sentences, both in the order shown; all sentences where none was selected."""
         offered = [(c, n, s) for c in new for n, s in enumerate(_sentences(tools.text(c))[:PER_DOCUMENT])]
         user = tools.prompts["select_user"].format(
-            sentences=_numbered(offered, tools), question=question.text, gaps="; ".join(gaps) or "all facts"
+            sentences=numbered_sentences(offered, tools), question=question.text, gaps="; ".join(gaps) or "all facts"
         )
         messages = [{"role": "system", "content": tools.prompts["select_system"]}, {"role": "user", "content": user}]
         reply = await tools.llm("control").json(messages, Selection, max_tokens=self.params.select_tokens)
@@ -124,32 +129,13 @@ class S2gRag:
         tools.trace.event(
             tools.trace.loops, "select", kept=[[c, n] for c, n, _ in kept], fallback=not numbers, offered=len(offered)
         )
-        selected: dict[str, list[str]] = {}
-        for chunk_id, _, sentence in kept:
-            selected.setdefault(chunk_id, []).append(sentence)
-        return selected
+        return by_document(kept)
 
 
 def _sentences(text: str) -> list[str]:
     """The sentences of a chunk without its first line, the title; the whole text where that leaves none."""
     body = text.partition("\n")[2] or text
     return [body[a:b] for a, b in simple_spans(body)] or [" ".join(text.split())]
-
-
-def _numbered(offered: list[tuple[str, int, str]], tools: Tools) -> str:
-    lines, last = [], None
-    for number, (chunk_id, _, sentence) in enumerate(offered, 1):
-        if chunk_id != last:
-            lines.append(f"# {tools.retriever.title_of(chunk_id)}")
-            last = chunk_id
-        lines.append(f"{number}. {sentence}")
-    return "\n".join(lines)
-
-
-def _context(evidence: dict[str, list[str]], tools: Tools) -> str:
-    """The selected sentences under their titles, as passages are shown."""
-    blocks = (f"[{c}] {tools.retriever.title_of(c)}\n{' '.join(kept)}" for c, kept in evidence.items())
-    return "\n\n".join(blocks)
 
 
 def _last(evidence: dict[str, list[str]]) -> list[str]:
