@@ -14,12 +14,13 @@ WHERE := $(if $(PROFILE),scratch/$(PROFILE),.)
 
 install: .venv/.installed
 
-.venv/.installed: requirements.txt constraints.txt pyproject.toml
+.venv/.installed: requirements.txt requirements-lightrag.txt requirements-spacy.txt constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11 (found $(PYTHON))"; exit 1; }
 	@echo "installing into .venv (a few minutes, once)"
 	$(PYTHON) -m venv .venv
-	$(PIP) -r requirements.txt
+	$(PIP) -r requirements.txt -r requirements-lightrag.txt
+	$(PIP) --no-deps -r requirements-spacy.txt
 	$(PIP) --no-deps -e .
 	@touch $@
 

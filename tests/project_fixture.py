@@ -233,6 +233,7 @@ def answer(
     prompts: Mapping[str, str] | None = None,
     seed: int = 0,
     trained: Any = None,
+    structure: Any = None,
     **options: Any,
 ) -> tuple[Answer | None, Trace, RunRecord]:
     """One question through one method: (what it returned, its trace, the run record of the same)."""
@@ -249,7 +250,7 @@ def answer(
             return kept[0]
 
     cell = running.Cell(
-        "run", "set", "setting", Kept(), client, retriever, texts, "hash", "corpus", lambda seed: trained
+        "run", "set", "setting", Kept(), client, retriever, texts, "hash", "corpus", lambda seed: trained, structure
     )
     record = asyncio.run(cell.answer(Question("q", question), seed))
     return kept[0], kept[1], record

@@ -14,6 +14,7 @@ from multihop import config
 from multihop.environment import Environment
 from multihop.errors import ConfigError
 from multihop.methods import registry
+from multihop.structures import registry as structures
 
 
 def changed(place: str, value) -> dict:
@@ -39,9 +40,10 @@ def error_of(place: str, value) -> str:
 # -- what is valid
 
 
-@pytest.mark.parametrize(
-    "path", [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))], ids=lambda p: p.stem
-)
+PARAMS = [REPO / "params.yaml", *sorted((REPO / "profiles").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("path", PARAMS, ids=lambda p: p.stem)
 def test_the_shipped_params_are_valid(path):
     params = config.load(path)
     registry.check(params)
@@ -111,6 +113,184 @@ def test_learned_runs_are_runs_with_a_training():
         change(changed)
         with pytest.raises(ConfigError, match=re.escape(message)):
             config.parse(changed)
+
+
+# -- structured runs, structures, graphs, networks
+
+
+def demo() -> dict:
+    return yaml.safe_load((REPO / "params.yaml").read_text(encoding="utf-8"))
+
+
+def replaced(raw: dict, place: str, value) -> dict:
+    """``raw`` with the value at a dotted place replaced (or, ``...``, taken out)."""
+    *parents, last = place.split(".")
+    block = raw
+    for key in parents:
+        block = block[key]
+    if value is ...:
+        del block[last]
+    else:
+        block[last] = value
+    return raw
+
+
+KGP = {"method": "kgp", "structure": "passage_graph", "settings": ["minilm"]}
+TREE = {"structure": "tree", "settings": ["minilm"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("runs.kgp", KGP, "runs.kgp: a run with `structure` belongs under structured_runs"),
+        ("structured_runs.kgp.structure", ..., "structured_runs.kgp.structure: needed: a name of structures or graphs"),
+        (
+            "structured_runs.kgp.structure",
+            "pasage_graph",
+            "structured_runs.kgp.structure: unknown name 'pasage_graph'; did you mean 'passage_graph'",
+        ),
+        ("structured_runs.kgp.trained", "gfm", "structured_runs.kgp: a run with `trained` belongs under learned_runs"),
+        ("structured_runs.arag", KGP, "structured_runs.arag: there is a run of this name already"),
+        ("learned_runs.kgp", KGP | {"trained": "gfm"}, "learned_runs.kgp: there is a run of this name already"),
+        ("learned_runs.gfm_rag.structure", "graph", "learned_runs.gfm_rag.structure: unknown name 'graph'"),
+        ("graphs.passage_graph.over", ..., "graphs.passage_graph.over: needed: a name of structures"),
+        ("graphs.passage_graph.over", "entitys", "graphs.passage_graph.over: unknown name 'entitys'; did you mean"),
+        ("graphs.passage_graph.over", "tri_graph", "graphs.passage_graph.over: unknown name 'tri_graph'"),
+        ("graphs.tree", TREE | {"over": "openie"}, "graphs.tree: there is a structure of this name"),
+        ("structures.tree.over", "openie", "structures.tree: an entry with `over` belongs under graphs"),
+        ("structures.tree.settings", ["minlm"], "structures.tree.settings: unknown name 'minlm'; did you mean"),
+        ("structures.tree.settings", [], "structures.tree.settings: at least one is needed"),
+        ("structures.tree.settings", ["lsa", "lsa"], "structures.tree.settings: an entry is listed twice"),
+        ("graphs.tri_graph.settings", ["big"], "graphs.tri_graph.settings: unknown name 'big'"),
+        ("structures.tree.structure", ..., "structures.tree.structure: this key is needed"),
+        ("structures.a/b", TREE, "structures.a/b: a name has letters"),
+        ("graphs.a/b", TREE | {"over": "entities"}, "graphs.a/b: a name has letters"),
+        ("networks.a/b", {"structure": "knowledge_graph"}, "networks.a/b: a name has letters"),
+        ("controllers.a/b", {"lam": 1.0}, "controllers.a/b: a name has letters"),
+        ("networks.gfm.structure", "openie", "networks.gfm.structure: unknown name 'openie'"),
+        ("networks.gfm.setting", "minlm", "networks.gfm.setting: unknown name 'minlm'; did you mean 'minilm'"),
+        ("networks.gfm.layer", 3, "networks.gfm.layer: unknown key 'layer'; did you mean 'layers'"),
+        ("networks.controller", {"structure": "knowledge_graph"}, "networks.controller: a training of this name"),
+        ("networks.baselines", {"structure": "knowledge_graph"}, "networks.baselines: a training of this name"),
+        ("learned_runs.gfm_rag.trained", "gfn", "learned_runs.gfm_rag.trained: unknown name 'gfn'; did you mean 'gfm'"),
+    ],
+)
+def test_a_structured_run_that_cannot_be_is_refused(place, value, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.parse(replaced(demo(), place, value))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (
+            "structured_runs.kgp.structure",
+            "tree",
+            "structured_runs.kgp.structure: method kgp needs an entry whose structure is 'passage_graph', found 'tree'",
+        ),
+        (
+            "structured_runs.plain",
+            {"method": "vanilla", "structure": "tree", "settings": ["minilm"]},
+            "structured_runs.plain.structure: method vanilla uses none; leave it out",
+        ),
+        ("runs.plain", {"method": "kgp"}, "runs.plain.structure: method kgp needs an entry whose structure is"),
+        ("learned_runs.gfm_rag.trained", "controller", "method gfm_rag needs a name of networks, found 'controller'"),
+        ("learned_runs.gfm_rag.structure", ..., "learned_runs.gfm_rag.structure: method gfm_rag needs an entry"),
+        ("structured_runs.kgp.hop", 3, "structured_runs.kgp: hop: unknown key 'hop'; did you mean 'hops'"),
+    ],
+)
+def test_a_method_and_its_structure_agree(place, value, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        registry.check(config.parse(replaced(demo(), place, value)))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (
+            "graphs.passage_graph.over",
+            "openie",
+            "graphs.passage_graph.over: structure passage_graph is built over one whose structure is 'entities', found",
+        ),
+        (
+            "graphs.second",
+            TREE | {"over": "openie"},
+            "graphs.second.over: structure tree is built over the corpus alone; leave it out",
+        ),
+        ("structures.kg", TREE | {"structure": "knowledge_graph"}, "one whose structure is 'openie', found None"),
+        ("structures.tree.structure", "trie", "structures.tree.structure: unknown structure 'trie'; did you mean"),
+        ("structures.tree.layer", 2, "structures.tree: layer: unknown key 'layer'; did you mean 'layers'"),
+        ("structures.tree.layers", "3", "structures.tree: layers: Input should be a valid integer (found '3')"),
+    ],
+)
+def test_a_structure_and_what_it_is_built_over_agree(place, value, message):
+    params = config.parse(replaced(demo(), place, value))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        structures.check(params)
+
+
+def test_structured_runs_are_runs_with_a_structure():
+    params = config.load(REPO / "params.yaml")
+    assert params.where("kgp") == "structured_runs.kgp" and params.run("kgp").structure == "passage_graph"
+    assert params.where_structure("tri_graph") == "graphs.tri_graph" and params.where_structure("tree") == (
+        "structures.tree"
+    )
+    order = list(params.runs)
+    assert order.index("arag") < order.index("kgp") < order.index("dynakrag")
+    with pytest.raises(ConfigError, match="unknown structure 'tre'; did you mean 'tree'"):
+        params.structure("tre")
+
+
+def test_trainings_are_of_three_kinds():
+    params = config.load(REPO / "params.yaml")
+    kinds = {name: params.kind_of_training(name) for name in (None, "baselines", "controller_lambda0", "gfm")}
+    assert kinds == {None: None, "baselines": "baselines", "controller_lambda0": "controller", "gfm": "network"}
+
+
+def _two_settings(**changes):
+    """Two datasets, two settings; entities and a graph over them for one of each; changed by block."""
+    blocks = {
+        "datasets": ["musique", "hotpotqa"],
+        "data": {"musique": {}, "hotpotqa": {}},
+        "settings": {n: {"reader": "scripted", "embedder": "lsa"} for n in ("s1", "s2")},
+        "structures": {"e": {"structure": "entities", "settings": ["s1"]}},
+        "graphs": {"p": {"structure": "passage_graph", "over": "e", "settings": ["s1"]}},
+        "structured_runs": {"a": {"method": "kgp", "structure": "p", "settings": ["s1"]}},
+    }
+    return config.parse(params_for(**blocks | changes))
+
+
+def test_a_structure_is_built_for_the_settings_it_names():
+    assert _two_settings().structure_cells("p") == [("musique", "s1"), ("hotpotqa", "s1")]
+    wide = {"e": {"structure": "entities", "settings": ["s2", "s1"], "datasets": ["hotpotqa"]}}
+    graph = {"p": {"structure": "passage_graph", "over": "e", "settings": ["s1"], "datasets": ["hotpotqa"]}}
+    run = {"a": {"method": "kgp", "structure": "p", "settings": ["s1"], "datasets": ["hotpotqa"]}}
+    params = _two_settings(structures=wide, graphs=graph, structured_runs=run)
+    assert params.structure_cells("e") == [("hotpotqa", "s2"), ("hotpotqa", "s1")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"structured_runs": {"a": {"method": "kgp", "structure": "p"}}}, "structured_runs.a: musique with setting s2"),
+        (
+            {"graphs": {"p": {"structure": "passage_graph", "over": "e", "settings": ["s1", "s2"]}}},
+            r"graphs.p: musique with setting s2 needs structures.e, .* add it to structures.e.settings",
+        ),
+        (
+            {"structures": {"e": {"structure": "entities", "settings": ["s1"], "datasets": ["musique"]}}},
+            "graphs.p: hotpotqa with setting s1 needs structures.e",
+        ),
+    ],
+)
+def test_what_uses_a_structure_must_find_it_built(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        _two_settings(**changes)
+
+
+def test_every_structure_of_the_profiles_fits_its_kind():
+    for path in PARAMS:
+        structures.check(config.load(path))
 
 
 def test_arag_and_executionrag_are_matched_in_the_demo():

@@ -18,10 +18,12 @@ from scripted_server import ScriptedServer
 from trajectory_fixture import NAMES, trajectories
 
 import multihop.methods
-from multihop import config, jsonl, stages
+import multihop.structures
+from multihop import building, config, jsonl, stages
 from multihop.controller import features, fitting, state
 from multihop.methods import registry
 from multihop.session import opened
+from multihop.structures import registry as structures
 
 REPO = project_fixture.REPO
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
@@ -30,72 +32,91 @@ TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXT.values())
 RECIPE = TEXT[REPO / "docs/adding-a-method.md"]
 FENCE = re.compile(r"^`([\w./-]+)`\n\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILES = {path: text for path, _, text in FENCE.findall(RECIPE)}
+FIRST, SECOND = RECIPE.split("## Adding a structure")
+EXAMPLES = {
+    "two_step": {path: text for path, _, text in FENCE.findall(FIRST)},
+    "title_graph": {path: text for path, _, text in FENCE.findall(SECOND)},
+}
+"""The page's two walk-throughs: their files by path."""
 
 
-# -- the example of docs/adding-a-method.md
+# -- the examples of docs/adding-a-method.md
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """The page's files in a project folder; the method importable as multihop.methods.two_step."""
+    """An example's files in a project folder, its modules importable where the page says they are."""
     root = tmp_path / "project"
-    shutil.copytree(REPO / "prompts/shared", root / "prompts/shared")
-    for name in ("judge", "extract"):
+    for name in ("shared", "judge", "extract"):
         shutil.copytree(REPO / "prompts" / name, root / "prompts" / name)
-    for path, text in FILES.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text, encoding="utf-8")
-    methods = root / "src/multihop/methods"
-    monkeypatch.setattr(multihop.methods, "__path__", [*multihop.methods.__path__, str(methods)])
+    shutil.copyfile(REPO / "prices.yaml", root / "prices.yaml")
     monkeypatch.setattr(project_fixture, "REPO", root)
-    importlib.invalidate_caches()
-    yield root
-    sys.modules.pop("multihop.methods.two_step", None)
-    if hasattr(multihop.methods, "two_step"):
-        del multihop.methods.two_step
+    packages = (multihop.methods, multihop.structures)
+
+    def install(name: str) -> Path:
+        for path, text in EXAMPLES[name].items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        for package in packages:
+            folder = root / "src" / package.__name__.replace(".", "/")
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        importlib.invalidate_caches()
+        return root
+
+    yield install
+    for package in packages:
+        for name in EXAMPLES:
+            sys.modules.pop(f"{package.__name__}.{name}", None)
+            package.__dict__.pop(name, None)
 
 
-def example_tests() -> dict[str, Any]:
-    namespace: dict[str, Any] = {"__name__": "test_two_step"}
-    exec(compile(FILES["tests/test_two_step.py"], "tests/test_two_step.py", "exec"), namespace)
+def blocks_of(name: str) -> dict[str, Any]:
+    """What an example adds to params.yaml, with the small project's setting in place of the demo's."""
+    return yaml.safe_load(EXAMPLES[name]["params.yaml"].replace("[minilm]", "[small]"))
+
+
+def example_tests(name: str) -> dict[str, Any]:
+    path = f"tests/test_{name}.py"
+    namespace: dict[str, Any] = {"__name__": f"test_{name}"}
+    exec(compile(EXAMPLES[name][path], path, "exec"), namespace)
     return namespace
 
 
-def test_the_page_has_all_files_of_a_method():
-    assert set(FILES) == {
+def test_the_page_has_all_files_of_the_examples():
+    assert set(EXAMPLES["two_step"]) == {
         "src/multihop/methods/two_step.py", "prompts/two_step/missing_system.txt", "prompts/two_step/missing_user.txt",
         "params.yaml", "tests/test_two_step.py",
     }  # fmt: skip
-    assert not [path for path in FILES if path != "params.yaml" and (REPO / path).exists()]
-    assert len(FILES["params.yaml"].splitlines()) == 5, "three lines below the run's name"
+    assert set(EXAMPLES["title_graph"]) == {
+        "src/multihop/methods/title_graph.py", "src/multihop/structures/title_graph.py",
+        "prompts/title_graph/README.txt", "params.yaml", "tests/test_title_graph.py",
+    }  # fmt: skip
+    for files in EXAMPLES.values():
+        assert not [path for path in files if path != "params.yaml" and (REPO / path).exists()]
+    assert len(EXAMPLES["two_step"]["params.yaml"].splitlines()) == 5, "three lines below the run's name"
+    assert len(EXAMPLES["title_graph"]["params.yaml"].splitlines()) == 4
 
 
-def test_the_example_is_a_method(installed):
+def test_the_first_example_is_a_method(installed):
+    installed("two_step")
     assert "two_step" in registry.names()
-    run = config.RunConfig(**yaml.safe_load(FILES["params.yaml"])["runs"]["two_step"])
+    run = config.RunConfig(**blocks_of("two_step")["runs"]["two_step"])
     assert registry.create(run, "test").params.k == 3
     with pytest.raises(config.ConfigError, match="plan_tokens"):
         registry.create(config.RunConfig(method="two_step", plan_token=5), "test")
 
 
-def test_the_example_answers_and_is_scored(installed, monkeypatch):
-    """From the page's blocks to records, scores, failures and metrics, through the stages themselves."""
-    runs = yaml.safe_load(FILES["params.yaml"])["runs"]
-    shutil.copyfile(REPO / "prices.yaml", installed / "prices.yaml")
-    project_fixture.make_project(installed, questions=2, runs=runs)
-    with ScriptedServer(example_tests()["planner"]("Oda Wren town")) as server:
-        monkeypatch.setenv(project_fixture.URL_ENV, server.url)
-        assert project_fixture.run_project(installed, "two_step") == {"ok": 2}
-        metrics = asyncio.run(scored(installed))["musique"]["small"]["two_step"]
-    records = project_fixture.records_of(installed, "two_step")
-    assert [r.qid for r in records] == ["0", "q1"]
-    assert all(r.short and r.loops == 2 and r.retrieval_calls == 2 for r in records)
-    assert {role: u.calls for role, u in records[0].usage.items()} == {"planner": 1, "reader": 1}
-    assert (metrics["n"], metrics["n_ok"], metrics["llm_calls"]) == (2, 2, 2)
-    rows = {kind: list(jsonl.read(installed / "results" / kind / "musique/small/two_step.jsonl")) for kind in KINDS}
-    described = [*rows["scores"][0], *rows["failures"][0], *metrics, *records[0].to_json()]
-    assert sorted({name for name in described if not told(name)}) == []
+def test_the_second_example_is_a_structure_and_its_method(installed):
+    installed("title_graph")
+    params = config.parse(project_fixture.params_for(**blocks_of("title_graph")))
+    registry.check(params)
+    structures.check(params)
+    assert params.structure_cells("title_graph") == [("musique", "small")]
+    wrong = config.parse(project_fixture.params_for(**blocks_of("title_graph") | {
+        "structures": {"title_graph": {"structure": "tree", "settings": ["small"], "layers": 1}}
+    }))  # fmt: skip
+    with pytest.raises(config.ConfigError, match="needs an entry whose structure is 'title_graph'"):
+        registry.check(wrong)
 
 
 KINDS = ("scores", "failures")
@@ -106,9 +127,60 @@ async def scored(root: Path) -> dict[str, Any]:
         return await stages.score_all(session)
 
 
-@pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", FILES["tests/test_two_step.py"], re.MULTILINE))
-def test_the_examples_own_tests_pass(installed, tmp_path, name):
-    example_tests()[name](tmp_path / "example")
+def test_the_first_example_answers_and_is_scored(installed, monkeypatch):
+    """From the page's blocks to records, scores, failures and metrics, through the stages themselves."""
+    root = installed("two_step")
+    project_fixture.make_project(root, questions=2, **blocks_of("two_step"))
+    with ScriptedServer(example_tests("two_step")["planner"]("Oda Wren town")) as server:
+        monkeypatch.setenv(project_fixture.URL_ENV, server.url)
+        assert project_fixture.run_project(root, "two_step") == {"ok": 2}
+        metrics = asyncio.run(scored(root))["musique"]["small"]["two_step"]
+    records = project_fixture.records_of(root, "two_step")
+    assert [r.qid for r in records] == ["0", "q1"]
+    assert all(r.short and r.loops == 2 and r.retrieval_calls == 2 for r in records)
+    assert {role: u.calls for role, u in records[0].usage.items()} == {"planner": 1, "reader": 1}
+    assert (metrics["n"], metrics["n_ok"], metrics["llm_calls"]) == (2, 2, 2)
+    rows = {kind: list(jsonl.read(root / "results" / kind / "musique/small/two_step.jsonl")) for kind in KINDS}
+    described = [*rows["scores"][0], *rows["failures"][0], *metrics, *records[0].to_json()]
+    assert sorted({name for name in described if not told(name)}) == []
+
+
+def test_the_second_example_is_built_answers_and_is_scored(installed, monkeypatch):
+    root = installed("title_graph")
+    runs = {"vanilla": {"method": "vanilla"}}
+    project_fixture.make_project(root, questions=3, runs=runs, **blocks_of("title_graph"))
+
+    async def built() -> dict[str, Any]:
+        async with opened(config.load(root / "params.yaml"), root) as session:
+            return await building.build(session, "title_graph")
+
+    with ScriptedServer() as server:
+        monkeypatch.setenv(project_fixture.URL_ENV, server.url)
+        assert asyncio.run(built()) == {"musique/small": {"passages": 12, "edges": 1, "isolated": 10}}
+        assert server.bodies == [], "the index asks no model"
+        project_fixture.run_project(root, "vanilla")
+        assert project_fixture.run_project(root, "title_graph") == {"ok": 3}
+        metrics = asyncio.run(scored(root))["musique"]["small"]["title_graph"]
+    assert (metrics["n"], metrics["n_ok"], metrics["llm_calls"]) == (3, 3, 1)
+    records = project_fixture.records_of(root, "title_graph")
+    found = {r.tool for record in records for r in record.retrieved}
+    assert found <= {"retrieve", "title_graph"} and all(len(r.cited) >= 3 for r in records)
+    assert all(project_fixture.events(r, "fallback") or r.retrieval_calls == 2 for r in records)
+    meta = yaml.safe_load(next(root.glob("results/structures/**/*.json")).read_text(encoding="utf-8"))
+    assert sorted(name for name in meta if not told(name)) == []
+
+
+OWN_TESTS = [
+    (name, test)
+    for name, files in EXAMPLES.items()
+    for test in re.findall(r"^def (test_\w+)", files[f"tests/test_{name}.py"], re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("name", "test"), OWN_TESTS)
+def test_the_examples_own_tests_pass(installed, tmp_path, name, test):
+    installed(name)
+    example_tests(name)[test](tmp_path / "example")
 
 
 # -- params and environment variables
@@ -146,7 +218,8 @@ def told(word: str) -> bool:
 def keys(value: Any, depth: int = 0) -> set[str]:
     """Keys of a params file, without the names that a user chooses (of a reader, a setting, a run, ...)."""
     named = {
-        "data", "endpoints", "readers", "embedders", "settings", "runs", "learned_runs", "controllers", "training"
+        "data", "endpoints", "readers", "embedders", "settings", "runs", "structured_runs", "learned_runs",
+        "structures", "graphs", "networks", "controllers", "training",
     }  # fmt: skip
     found: set[str] = set()
     for key, inner in value.items() if isinstance(value, dict) else ():
@@ -173,6 +246,12 @@ def test_every_possible_param_is_documented():
 @pytest.mark.parametrize("method", registry.names())
 def test_every_option_of_a_method_is_documented(method):
     assert sorted(k for k in registry.find(method).Params.model_fields if not told(k)) == []
+
+
+@pytest.mark.parametrize("structure", structures.STRUCTURES.names())
+def test_every_option_of_a_structure_is_documented(structure):
+    options = structures.STRUCTURES.find(structure).Params.model_fields
+    assert sorted(k for k in options if not told(k)) == []
 
 
 SOURCES = "\n".join(
@@ -215,7 +294,8 @@ NO_FILES = {"name.txt", "ids.txt"}
 def paths(text: str) -> set[str]:
     """Repository paths named in code, but for those the example itself adds."""
     named = {p for p in PATHLIKE.findall(text) if p.startswith(TRACKED) or ("/" not in p and p.endswith(SUFFIXES))}
-    return {p for p in named if p not in FILES.keys() | NO_FILES and "two_step" not in p and not p.startswith(MADE)}
+    own = {path for files in EXAMPLES.values() for path in files}
+    return {p for p in named if p not in own | NO_FILES and "two_step" not in p and not p.startswith(MADE)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

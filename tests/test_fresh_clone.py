@@ -72,6 +72,7 @@ def test_one_changed_param_reruns_that_run_and_what_follows(clone):
     assert {s for s in ran if s.startswith("run@")} == {"run@vanilla_k3"}
     assert not any(s.startswith(("download", "prepare", "index", "retrieval")) for s in ran)
     assert not any(s.startswith(("collect", "fit", "tune", "learned")) for s in ran)
+    assert not any(s.startswith(("structure", "graph", "network")) for s in ran), "indexes and structured runs"
     assert {"score", "coverage", "render"} <= ran
 
 
@@ -86,5 +87,17 @@ def test_one_changed_ablation_and_a_retraining_rerun_what_depends_on_them(clone)
     output = sh("dvc repro fit@controller_lambda0", where, environ)
     assert set(re.findall(r"Running stage '([^']+)'", output)) == {"fit@controller_lambda0"}
     stale = sh("dvc status", where, environ)
-    changed_runs = set(re.findall(r"^(learned@\w+|run@\w+|fit@\w+|collect@\w+|tune@\w+):", stale, re.MULTILINE))
+    changed_runs = set(re.findall(r"^((?:learned|structured|run|fit|collect|tune|network)@\w+):", stale, re.MULTILINE))
     assert changed_runs == {"learned@dynakrag_lambda0"}
+
+
+@pytest.mark.e2e
+def test_one_changed_label_of_a_structured_run_builds_no_index(clone):
+    where, environ = clone
+    path = where / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    changed = text.replace("label: KGP,", "label: KGP (again),")
+    assert changed != text
+    path.write_text(changed, encoding="utf-8")
+    output = sh("dvc repro structured@kgp", where, environ)
+    assert set(re.findall(r"Running stage '([^']+)'", output)) == {"structured@kgp"}

@@ -13,8 +13,10 @@ from project_fixture import REPO, FakeClient, answer, prompts_of
 from scripted_server import Say, act, conclude, for_kind, in_turn, kind_of, little_model, settle, turns
 
 from multihop.methods import registry
+from multihop.structures.registry import STRUCTURES
 
 PROMPTS = REPO / "prompts"
+SRC = REPO / "src/multihop"
 QUESTION = "Who is the mayor of the birthplace of Ilva Dorn?"
 NOT_METHODS = {"shared", "judge", "extract"}
 
@@ -111,13 +113,56 @@ def watched(tmp_path_factory):
 
 
 def test_every_prompt_file_is_used_and_none_is_missing(watched):
-    used: dict[str, set[str]] = {}
+    used: dict[str, set[str]] = {"shared": {f"query_entities_{part}" for part in ("system", "user")}}
     for method, prompts, _ in watched:
         for name in prompts.used:
             used.setdefault(method if name in stems(method) else "shared", set()).add(name)
     assert used["shared"] == stems("shared")
-    for method in registry.names():
+    for method in {method for method, *_ in CASES}:
         assert used.get(method, set()) == stems(method), method
+
+
+# -- structures, and the methods that need one: what their source says, for an index is too dear to build here
+
+
+def fillings(path: Path) -> dict[str, set[str]]:
+    """Prompt file -> the fields it is filled with in a source file; None as it stands."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="messages"), args=[ast.Constant(name)], keywords=fields):
+                found |= {f"{name}_system": set(), f"{name}_user": {k.arg for k in fields}}
+            case ast.Call(
+                func=ast.Attribute(attr="format", value=ast.Subscript(slice=ast.Constant(name))), keywords=fields
+            ):
+                found[name] = {k.arg for k in fields}
+            case ast.keyword(arg="prompt", value=ast.Constant(name)):  # read_and_answer
+                found |= {f"{name}_system": set(), f"{name}_user": {"passages", "question"}}
+            case ast.Subscript(value=ast.Attribute(attr="prompts"), slice=ast.Constant(name)):
+                found.setdefault(name, set())
+            case ast.Subscript(value=ast.Attribute(attr="prompts"), slice=ast.JoinedStr([ast.Constant(name), *_])):
+                found |= {f"{name}system": set(), f"{name}user": placeholders(f"{path.stem}/{name}user")}
+    return found
+
+
+def placeholders(place: str) -> set[str]:
+    text = (PROMPTS / f"{place}.txt").read_text(encoding="utf-8")
+    return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+
+
+UNWATCHED = sorted({*registry.names(), *STRUCTURES.names()} - {method for method, *_ in CASES})
+
+
+@pytest.mark.parametrize("owner", [*UNWATCHED, "query_entities"])
+def test_the_source_names_and_fills_its_prompts(owner):
+    files = [SRC / folder / f"{owner}.py" for folder in ("methods", "structures")]
+    given = {name: fields for path in files if path.exists() for name, fields in fillings(path).items()}
+    assert stems(owner) <= set(given) if owner != "query_entities" else given
+    for name, fields in given.items():
+        folder = owner if name in stems(owner) else "shared"
+        assert name in stems(folder), f"{owner}: prompts/{folder}/{name}.txt is missing"
+        if not name.endswith("_system"):
+            assert placeholders(f"{folder}/{name}") == fields, name
 
 
 def test_every_placeholder_is_filled_and_every_value_has_its_placeholder(watched):
@@ -142,9 +187,9 @@ def test_no_placeholder_reaches_the_model(watched):
         assert not [name for name in names if f"{{{name}}}" in text], method
 
 
-def test_prompt_folders_match_methods():
+def test_prompt_folders_match_methods_and_structures():
     folders = {p.name for p in PROMPTS.iterdir() if p.is_dir()}
-    assert folders - NOT_METHODS == set(registry.names()) and folders >= NOT_METHODS
+    assert folders - NOT_METHODS == {*registry.names(), *STRUCTURES.names()} and folders >= NOT_METHODS
     for folder in folders:
         assert any((PROMPTS / folder).glob("*.txt")), folder
 
@@ -159,7 +204,8 @@ def test_evaluation_prompts_load_and_are_filled():
 
 # -- no prompt text in python
 
-SOURCES = [p for d in ("methods", "llm", "evaluation") for p in sorted((REPO / "src/multihop" / d).rglob("*.py"))]
+FOLDERS = ("methods", "structures", "llm", "evaluation")
+SOURCES = [p for d in FOLDERS for p in sorted((SRC / d).rglob("*.py"))]
 
 
 def sentences(path: Path) -> list[str]:
@@ -185,4 +231,5 @@ def sentences(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_no_prompt_text_in_python(path):
-    assert [t for t in sentences(path) if "make model" not in t] == []
+    advice = ("make model", "`checkpoint`")
+    assert [t for t in sentences(path) if not any(word in t for word in advice)] == []

@@ -124,6 +124,45 @@ def test_more_vectors_than_one_query_takes(store):
     assert len(store.get_vectors("space", texts)) == 1203
 
 
+# -- values
+
+
+def test_values_of_any_json_come_back_and_the_first_stays(store):
+    values = {"a": [["Çelik\u2028", "PERSON"]], "b": {"x": 1.5, "y": None}, "c": [], "d": 0, "e": None, "f": ""}
+    store.put_values("space", values)
+    store.put_values("space", {"a": "another", "g": True})
+    assert store.get_values("space", ["f", "a", "zzz", "a", "b", "c", "d", "e"]) == values
+    assert store.get_values("space", ["g"]) == {"g": True} and store.get_values("other", ["a"]) == {}
+
+
+def test_values_survive_closing(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    store.put_values("space", {"日本 😀": [1]})
+    store.close()
+    assert Store(tmp_path / "s.sqlite").get_values("space", ["日本 😀"]) == {"日本 😀": [1]}
+
+
+def test_a_value_that_is_no_json_stores_nothing(store):
+    with pytest.raises(TypeError):
+        store.put_values("space", {"a": 1, "b": {1, 2}})
+    assert store.get_values("space", ["a", "b"]) == {}
+
+
+def test_a_store_of_an_earlier_version_gets_the_table(tmp_path):
+    path = tmp_path / "old.sqlite"
+    store = Store(path)
+    store.put(request(), response())
+    store.close()
+    old = sqlite3.connect(path)
+    old.execute("DROP TABLE kept")
+    old.commit()
+    old.close()
+    again = Store(path)
+    assert again.get(request()) == response() and again.get_values("space", ["a"]) == {}
+    again.put_values("space", {"a": 1})
+    assert again.get_values("space", ["a"]) == {"a": 1}
+
+
 # -- recordings
 
 
@@ -131,33 +170,39 @@ def filled(store: Store) -> Store:
     for n in range(20):
         store.put(request(f"q{n}"), response(f"a{n}"))
         store.put_vectors("space", {f"t{n}": np.array([n, 0.5])})
+        store.put_values("names", {f"t{n}": [f"name {n}", n]})
     return store
 
 
 def test_export_replays_the_same_answers_from_a_layer(store, tmp_path):
     filled(store)
-    assert store.export(tmp_path / "r.jsonl.zst") == 40
+    assert store.export(tmp_path / "r.jsonl.zst") == 60
     replay = Store(tmp_path / "empty.sqlite", [tmp_path / "r.jsonl.zst"])
     for n in range(20):
         assert replay.get(request(f"q{n}")) == response(f"a{n}")
         assert replay.get_vectors("space", [f"t{n}"])[f"t{n}"].tolist() == [n, 0.5]
-    assert replay.get(request("q99")) is None
-    assert replay.export(tmp_path / "again.jsonl.zst") == 40
+        assert replay.get_values("names", [f"t{n}", "absent"]) == {f"t{n}": [f"name {n}", n]}
+    assert replay.get(request("q99")) is None and replay.get_values("space", ["t0"]) == {}
+    assert replay.export(tmp_path / "again.jsonl.zst") == 60
     assert (tmp_path / "again.jsonl.zst").read_bytes() == (tmp_path / "r.jsonl.zst").read_bytes()
 
 
 def test_a_layer_comes_before_the_file_and_is_never_written(store, tmp_path):
     store.put(request(), response("recorded"))
+    store.put_values("names", {"t": "recorded"})
     store.export(tmp_path / "r.jsonl.zst")
     before = (tmp_path / "r.jsonl.zst").read_bytes()
     own = Store(tmp_path / "own.sqlite")
     own.put(request(), response("own"))
+    own.put_values("names", {"t": "own"})
     own.close()
     both = Store(tmp_path / "own.sqlite", [tmp_path / "r.jsonl.zst", tmp_path / "absent.jsonl.zst"])
     assert both.get(request())["content"] == "recorded"
-    assert [r["response"]["content"] for r in both.rows()] == ["recorded"]
+    assert both.get_values("names", ["t"]) == {"t": "recorded"}
+    assert [r["value"] if r["kind"] == "value" else r["response"]["content"] for r in both.rows()] == ["recorded"] * 2
     both.put(request("new"), response())
-    assert (tmp_path / "r.jsonl.zst").read_bytes() == before and len(list(both.rows())) == 2
+    both.put_values("names", {"new": 1})
+    assert (tmp_path / "r.jsonl.zst").read_bytes() == before and len(list(both.rows())) == 4
 
 
 def test_export_is_sorted_and_the_same_whatever_the_order_of_writing(tmp_path):
@@ -167,6 +212,7 @@ def test_export_is_sorted_and_the_same_whatever_the_order_of_writing(tmp_path):
         for n in order:
             store.put(request(f"q{n}"), response(f"a{n}"))
             store.put_vectors(f"s{n % 2}", {f"t{n}": np.array([n])})
+            store.put_values(f"s{n % 2}", {f"t{n}": {"b": n, "a": 0}})
         path = tmp_path / f"{len(files)}.jsonl.zst"
         store.export(path)
         files.append(path.read_bytes())
@@ -177,9 +223,11 @@ def test_merge_keeps_what_is_here_and_adds_the_rest(store, tmp_path):
     filled(store).export(tmp_path / "r.jsonl.zst")
     other = Store(tmp_path / "other.sqlite")
     other.put(request("q0"), response("mine"))
-    assert other.merge(tmp_path / "r.jsonl.zst") == 40
-    assert other.merge(tmp_path / "r.jsonl.zst") == 40
-    assert len(list(other.rows())) == 40
+    other.put_values("names", {"t0": "mine"})
+    assert other.merge(tmp_path / "r.jsonl.zst") == 60
+    assert other.merge(tmp_path / "r.jsonl.zst") == 60
+    assert len(list(other.rows())) == 60
+    assert other.get_values("names", ["t0", "t1"]) == {"t0": "mine", "t1": ["name 1", 1]}
     assert other.get(request("q0"))["content"] == "mine" and other.get(request("q1"))["content"] == "a1"
 
 
@@ -191,7 +239,11 @@ def test_touched_is_what_this_process_used_and_restricts_the_recording(tmp_path)
     store.put(request("new"), response())
     store.get_vectors("space", ["t4"])
     store.put_vectors("space", {"fresh": np.array([1.0])})
+    store.get_values("names", ["t5"])
+    store.put_values("names", {"fresh": 1})
     assert store.touched == {
+        ("value", "names", "t5"),
+        ("value", "names", "fresh"),
         ("response", request_key(request("q3"))),
         ("response", request_key(request("absent"))),
         ("response", request_key(request("new"))),
@@ -202,6 +254,7 @@ def test_touched_is_what_this_process_used_and_restricts_the_recording(tmp_path)
     layer = Layer(tmp_path / "r.jsonl.zst")
     assert {r["request"]["messages"][0]["content"] for r in layer.responses.values()} == {"q3", "new"}
     assert set(layer.vectors) == {("space", "t4"), ("space", "fresh")}
+    assert layer.values == {("names", "t5"): ["name 5", 5], ("names", "fresh"): 1}
 
 
 @given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.text(max_size=5)), max_size=5))
@@ -266,6 +319,8 @@ def test_a_recording_that_is_cut_off(tmp_path, keep):
         b'{"kind":"response","request":{}}',
         b'{"kind":"vector","space":"s","text":"t","vector":"%%%%"}',
         b'{"kind":"vector","space":"s","text":"t"}',
+        b'{"kind":"value","space":"s","text":"t"}',
+        b'{"kind":"value","space":"s","value":1}',
     ],
 )
 def test_a_row_that_is_no_entry(tmp_path, row):
@@ -288,6 +343,7 @@ def _write(path, first: int, count: int, start) -> None:
     for n in range(first, first + count):
         store.put(request(f"q{n}"), response(f"from {first}"))
         store.put_vectors("space", {f"t{n}": np.array([n])})
+        store.put_values("space", {f"t{n}": first})
     store.close()
 
 
@@ -305,6 +361,7 @@ def test_two_processes_lose_and_double_nothing(tmp_path):
     asked = [row["request"]["messages"][0]["content"] for row in store.rows() if row["kind"] == "response"]
     assert sorted(asked) == sorted(f"q{n}" for n in range(90))
     assert len(store.get_vectors("space", [f"t{n}" for n in range(90)])) == 90
+    assert len(store.get_values("space", [f"t{n}" for n in range(90)])) == 90
     for n in range(90):
         assert store.get(request(f"q{n}"))["content"] in ("from 0", "from 30")
 

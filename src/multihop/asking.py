@@ -54,6 +54,8 @@ def describe(step: int, kind: str, data: dict[str, Any]) -> str:
         return f"[{step}] enough: yes" if data["sufficient"] else f"[{step}] enough: no, missing: {missing}"
     if kind == "compress":
         return f"[{step}] compress: {data['before_tokens']} -> {data['after_tokens']} tokens"
+    if kind == "fallback":
+        return f"[{step}] {data['what']}: {data['to']} instead"
     if kind in ("nudge", "reminder", "forced", "update_failed", "tool_error"):
         detail = data.get("why") or data.get("message") or data.get("open") or ""
         return f"[{step}] {kind} {detail}".rstrip()
@@ -70,7 +72,8 @@ async def ask(session: Session, text: str, dataset: str, run: str, setting: str)
 
     trace = PrintingTrace()
     question = Question("ask", " ".join(text.split()))
-    tools = Tools(cell.retriever, cell.client, cell.prompts, trace, 0, random.Random("0:ask"), cell.trained(0))
+    rng = random.Random("0:ask")
+    tools = Tools(cell.retriever, cell.client, cell.prompts, trace, 0, rng, cell.trained(0), cell.structure)
     print(f"run {run}, {dataset}, setting {chosen}: reader {cell.client.reader.model}")
     answer = await cell.method.answer(question, tools)
     used = sum(u.prompt_tokens + u.completion_tokens for u in trace.usage.values())

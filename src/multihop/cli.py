@@ -29,9 +29,11 @@ T = TypeVar("T")
 def _load() -> config.Params:
     from multihop.methods import registry
     from multihop.retrieval import specs
+    from multihop.structures import registry as structures
 
     params = config.load()
     registry.check(params)
+    structures.check(params)
     for name in params.notebooks:
         if not Path(f"notebooks/{name}.ipynb").is_file():
             known = sorted(p.stem for p in Path("notebooks").glob("*.ipynb"))
@@ -103,6 +105,19 @@ def index(dataset: str) -> None:
 
 
 @app.command()
+def build(name: str) -> None:
+    """Stage: build the index NAME (params.yaml: structures, graphs) for every dataset and setting that uses it."""
+    from multihop import building
+
+    async def work(session: Session) -> dict[str, building.Built]:
+        return await building.build(session, name)
+
+    for cell, built in _run(work).items():
+        said = ", ".join(f"{key} {value}" for key, value in built.statistics.items() if isinstance(value, int | float))
+        print(f"{name} {cell}: {said}; {built.live_calls} live calls")
+
+
+@app.command()
 def run(name: str) -> None:
     """Stage: answer every question of run NAME, in all its datasets and settings."""
     from multihop import running
@@ -144,6 +159,18 @@ def tune() -> None:
 
     for dataset, chosen in _run(training.tune).items():
         print(f"{dataset}: router labels {chosen['labels']}, K = {chosen['k']}")
+
+
+@app.command()
+def train(network: str) -> None:
+    """Stage: train NETWORK (params.yaml: networks) on train questions, or take its checkpoint; weights and card."""
+    from multihop import training_network
+
+    async def work(session: Session) -> list[Path]:
+        return await training_network.train(session, network)
+
+    for folder in _run(work):
+        print(folder / "card.json")
 
 
 @app.command()

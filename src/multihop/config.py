@@ -8,191 +8,34 @@ environment variable, see :mod:`multihop.environment`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError, model_validator
 
 from multihop import jsonl, messages
+from multihop.blocks import (
+    Controller,
+    DataConfig,
+    Dataset,
+    DemoWorld,
+    Embedder,
+    Endpoint,
+    Judge,
+    Network,
+    Reader,
+    Retrieval,
+    RunConfig,
+    Setting,
+    Share,
+    Statistics,
+    Strict,
+    StructureConfig,
+    Training,
+)
 from multihop.errors import ConfigError
-
-Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique"]
-DATASETS: tuple[str, ...] = get_args(Dataset)
-CorpusVariant = Literal["passages", "chunk1000"]
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Strict(BaseModel):
-    """A block of params.yaml: unknown keys are refused, values are not converted silently."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class DemoWorld(Strict):
-    seed: int = 11
-    passages: Annotated[int, Field(ge=20)] = 180
-
-
-class DataConfig(Strict):
-    questions: Positive | None = None
-    """How many evaluation questions (the first of the file); null: all."""
-    train_questions: Annotated[int, Field(ge=0)] | None = None
-    pool: Literal["all", "selected"] = "all"
-    """Where there is no corpus file: pool the paragraphs of all questions of the file, or of the chosen ones."""
-    sample_seed: int | None = None
-    """Draw the questions by a salted hash instead of taking the first of the file."""
-    ids: str | None = None
-    """A file of question ids, one a line: exactly these are the evaluation set."""
-
-
-class Endpoint(Strict):
-    """Where a model answers. The address and the key are environment variables, never params."""
-
-    kind: Literal["embedded", "openai"] = "openai"
-    url_env: str | None = None
-    """Environment variable with the base address; unset: OpenAI's own."""
-    key_env: str | None = None
-    tool_calling: Literal["native", "json_action"] = "native"
-    """native: function calling; json_action: one JSON-schema action a turn, for servers without it."""
-    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
-
-
-class Reader(Strict):
-    """A model with its sampling. ``agent_temperature`` applies to the agent's turns alone (App. B)."""
-
-    endpoint: str
-    model: str
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    agent_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    max_tokens: Positive = 16384
-    """Ceiling of one reply; a method may ask for less."""
-    context: Positive = 128000
-    """The model's context window in its own tokens."""
-
-
-class Embedder(Strict):
-    """A preset (minilm, qwen3-embedding-0.6b, bge-large-en-v1.5, lsa) or a model, with overrides."""
-
-    preset: str | None = None
-    model: str | None = None
-    """A folder or a hub id."""
-    revision: str | None = None
-    dim: Positive | None = None
-    pooling: Literal["mean", "cls", "lasttoken"] | None = None
-    max_length: Positive | None = None
-    padding: Literal["right", "left"] | None = None
-    query_prompt: str | None = None
-    passage_prompt: str | None = None
-    query_instruction: bool | None = None
-    seed: int | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Embedder:
-        if not self.preset and not self.model:
-            raise ValueError("give `preset` or `model`")
-        return self
-
-    def overrides(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
-
-
-class Setting(Strict):
-    """A named triple of reader, embedder and corpus variant."""
-
-    reader: str
-    embedder: str
-    corpus: CorpusVariant = "passages"
-    label: str = ""
-    """How tables name it; says where it is not the paper's own."""
-
-
-class Retrieval(Strict):
-    """What all methods of a project share about search."""
-
-    splitter: Literal["arag", "simple"] = "arag"
-    title_in_sentences: bool = False
-    bm25_k1: float = 1.5
-    """Okapi BM25's parameters, rank-bm25's defaults."""
-    bm25_b: float = 0.75
-    bm25_epsilon: float = 0.25
-    chunk_tokens: Positive = 1000
-    chunk_overlap: Annotated[int, Field(ge=0)] = 100
-
-
-class Judge(Strict):
-    reader: str
-    """The judge's own model, never the run's by accident."""
-    extract_reader: str | None = None
-    """Who shortens free answers for EM/F1; null: the judge's reader."""
-
-
-class Statistics(Strict):
-    seed: int = 0
-    resamples: Positive = 9999
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-
-
-class Training(Strict):
-    """What the learned methods are trained on: one setting's trajectories over train questions."""
-
-    setting: str
-    """Whose reader and embedder answer the train questions; every other setting is served by the same models."""
-    datasets: dict[Dataset, Dataset]
-    """Evaluation dataset -> the dataset whose train questions its controller is trained on."""
-    questions: Positive
-    """Train questions for trajectories, of each training dataset."""
-    tuning_questions: Positive
-    """Train questions for Adaptive-RAG's router and Fixed-K's depth."""
-    sample_seed: int | None = 0
-    """Which train questions: those with the smallest salted hash of their id (ids may be sorted by type); null: the
-    first by id."""
-    seeds: list[int] = [0]
-    """Independent trainings: split and forests; a run's seed chooses one."""
-    collection_seeds: list[int] = [0]
-    """Roll-outs per train question are drawn anew for each; training r uses collection r, else the first."""
-    run: str = "dynakrag"
-    """The learned run whose options trajectories are made with."""
-    router_run: str = "adaptive_rag"
-    fixed_k_run: str = "fixed_k"
-    fixed_k_grid: list[Positive] = [3, 5, 8, 12, 16, 20, 30]
-
-
-class Controller(Strict):
-    """How a controller is fitted from the trajectories (paper 2, eq. 1 and its supplement)."""
-
-    lam: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """λ of eq. 1: how much of the present state's value is taken off ("stop-normalised": 1)."""
-    beta: Annotated[float, Field(ge=0)] = 0.02
-    """β of eq. 1: what a unit of cost is worth in recall."""
-    retrieval_cost: Annotated[float, Field(ge=0)] = 0.25
-    """Of a retrieval call, in thousands of tokens."""
-    s_target: Literal["literal", "full_only", "stop_value"] = "full_only"
-    """What a sufficiency check is credited with (docs/deviations.md)."""
-    trees: Positive = 300
-    min_leaf: Positive = 8
-
-
-class RunConfig(BaseModel):
-    """A named method with overrides. Keys beside these are the method's own (checked against its Params)."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    method: str
-    label: str = ""
-    datasets: list[Dataset] | None = None
-    settings: list[str] | None = None
-    seeds: list[int] | None = None
-    questions: Positive | None = None
-    """Only the first so many question ids of each dataset (sorted); null: all."""
-    trained: str | None = None
-    """learned_runs: which training the method uses, a name of ``controllers`` or ``baselines``."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
 
 
 class Params(Strict):
@@ -212,12 +55,19 @@ class Params(Strict):
     retrieval: Retrieval = Retrieval()
     judge: Judge
     runs: dict[str, RunConfig]
-    """All runs: those of the block ``runs``, then those of ``learned_runs``."""
+    """All runs: those of the block ``runs``, then those of ``structured_runs`` and ``learned_runs``."""
+    structured_runs: dict[str, RunConfig] = {}
+    """Runs whose method searches an index of its own (a stage for each, which depends on that index)."""
     learned_runs: dict[str, RunConfig] = {}
     """Runs whose method was trained (a stage of its own for each, which depends on the training)."""
     training: dict[str, Training] = {}
     """At most one, by any name. Empty (`training: {}`): nothing is trained, the learned runs use what is there."""
     controllers: dict[str, Controller] = {}
+    structures: dict[str, StructureConfig] = {}
+    """Indexes built over the corpus (entities, triples, a tree of summaries)."""
+    graphs: dict[str, StructureConfig] = {}
+    """Indexes built over one of ``structures``."""
+    networks: dict[str, Network] = {}
     statistics: Statistics = Statistics()
     max_error_share: Share = 0.01
     notebooks: list[str] = []
@@ -249,10 +99,11 @@ class Params(Strict):
         for dataset in self.datasets:
             _known("datasets", dataset, self.data)
         # These names become folders.
-        for block, named in (("settings", self.settings), ("embedders", self.embedders), ("runs", self.runs)):
-            for name in named:
+        for block in ("settings", "embedders", "runs", "structures", "graphs", "controllers", "networks"):
+            for name in getattr(self, block):
                 if not re.fullmatch(r"\w[\w.-]*", name):
                     raise ValueError(f"{block}.{name}: a name has letters, digits, ., - and _ only")
+        self._check_structures()
         self._check_training()
         for name, run in self.runs.items():
             for setting in run.settings or ():
@@ -260,26 +111,76 @@ class Params(Strict):
             for dataset in run.datasets or ():
                 _known(f"runs.{name}.datasets", dataset, self.datasets)
             for key, chosen in (("datasets", run.datasets), ("settings", run.settings), ("seeds", run.seeds)):
-                if chosen is not None and not chosen:
-                    raise ValueError(f"runs.{name}.{key}: at least one is needed; leave the key out for all")
-                if chosen is not None and len(set(chosen)) != len(chosen):
-                    raise ValueError(f"runs.{name}.{key}: an entry is listed twice")
+                _chosen(f"runs.{name}.{key}", chosen)
         return self
 
     def _join_runs(self) -> None:
+        for block, runs in (("runs", self.runs), ("structured_runs", self.structured_runs)):
+            for name, run in runs.items():
+                if run.trained is not None:
+                    raise ValueError(f"{block}.{name}: a run with `trained` belongs under learned_runs")
+                if run.structure is not None and block == "runs":
+                    raise ValueError(f"runs.{name}: a run with `structure` belongs under structured_runs")
+        for name, run in self.structured_runs.items():
+            if run.structure is None:
+                raise ValueError(f"structured_runs.{name}.structure: needed: a name of structures or graphs")
+        joined = dict(self.runs)
+        for block, runs in (("structured_runs", self.structured_runs), ("learned_runs", self.learned_runs)):
+            if both := sorted(set(joined) & set(runs)):
+                raise ValueError(f"{block}.{both[0]}: there is a run of this name already")
+            joined |= runs
+        self.__dict__["runs"] = joined
+
+    def _check_structures(self) -> None:
+        if both := sorted(set(self.structures) & set(self.graphs)):
+            raise ValueError(f"graphs.{both[0]}: there is a structure of this name already")
+        for name, entry in self.structures.items():
+            if entry.over is not None:
+                raise ValueError(f"structures.{name}: an entry with `over` belongs under graphs")
+        for name, entry in self.graphs.items():
+            if entry.over is None:
+                raise ValueError(f"graphs.{name}.over: needed: a name of structures")
+            _known(f"graphs.{name}.over", entry.over, self.structures)
+        both = {**self.structures, **self.graphs}
+        for name, entry in both.items():
+            where = self.where_structure(name)
+            _chosen(f"{where}.settings", entry.settings)
+            _chosen(f"{where}.datasets", entry.datasets)
+            for setting in entry.settings:
+                _known(f"{where}.settings", setting, self.settings)
+        for name, network in self.networks.items():
+            _known(f"networks.{name}.structure", network.structure, self.graphs)
+            if network.setting:
+                _known(f"networks.{name}.setting", network.setting, self.settings)
+            if name in self.controllers or name == "baselines":
+                raise ValueError(f"networks.{name}: a training of this name is there already")
         for name, run in self.runs.items():
-            if run.trained is not None:
-                raise ValueError(f"runs.{name}: a run with `trained` belongs under learned_runs")
-        if both := sorted(set(self.runs) & set(self.learned_runs)):
-            raise ValueError(f"learned_runs.{both[0]}: there is a run of this name already")
-        self.__dict__["runs"] = {**self.runs, **self.learned_runs}
+            if run.structure is not None:
+                _known(f"{self.where(name)}.structure", run.structure, both)
+                self._covered(self.where(name), self.cells(name), run.structure)
+        for name, entry in self.graphs.items():
+            self._covered(f"graphs.{name}", self.structure_cells(name), entry.over)
+        for name, network in self.networks.items():
+            if (setting := self.network_setting(network)) and (training := self.the_training):
+                cells = [(dataset, setting) for dataset in sorted(set(training.datasets.values()))]
+                self._covered(f"networks.{name}", cells, network.structure)
+
+    def _covered(self, where: str, cells: Iterable[tuple[str, str]], structure: str) -> None:
+        """What uses a structure finds it built."""
+        built = self.structure_cells(structure)
+        for dataset, setting in cells:
+            if (dataset, setting) not in built:
+                raise ValueError(
+                    f"{where}: {dataset} with setting {setting} needs {self.where_structure(structure)}, which is not "
+                    f"built for it; add it to {self.where_structure(structure)}.settings (or datasets)"
+                )
 
     def _check_training(self) -> None:
         for name, run in self.learned_runs.items():
             if run.trained is None:
                 raise ValueError(f"learned_runs.{name}.trained: needed: a name of controllers, or baselines")
             if self.training:
-                _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, "baselines"])
+                _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, *self.networks, "baselines"])
         if "baselines" in self.controllers:
             raise ValueError("controllers.baselines: this name is taken by the tuned baselines")
         if not self.training:
@@ -312,13 +213,42 @@ class Params(Strict):
                     f"training: {asked} train questions of {dataset}, but data.{dataset}.train_questions is {most}"
                 )
         for name, run in self.learned_runs.items():
-            missing = [] if run.trained == "baselines" else [s for s in self.seeds_of(name) if s not in t.seeds]
+            by_seed = self.kind_of_training(run.trained) == "controller"
+            missing = [s for s in self.seeds_of(name) if s not in t.seeds] if by_seed else []
             if missing:
                 raise ValueError(f"learned_runs.{name}: no training has seed {missing[0]}; training.seeds: {t.seeds}")
 
     def where(self, run_name: str) -> str:
         """Where params.yaml has a run."""
-        return f"{'learned_runs' if run_name in self.learned_runs else 'runs'}.{run_name}"
+        blocks = {"learned_runs": self.learned_runs, "structured_runs": self.structured_runs}
+        return f"{next((b for b, runs in blocks.items() if run_name in runs), 'runs')}.{run_name}"
+
+    def where_structure(self, name: str) -> str:
+        """Where params.yaml has a structure."""
+        return f"{'graphs' if name in self.graphs else 'structures'}.{name}"
+
+    def structure(self, name: str) -> StructureConfig:
+        """An entry of ``structures`` or ``graphs``. Raises ConfigError for an unknown one."""
+        both = {**self.structures, **self.graphs}
+        if name not in both:
+            raise ConfigError(messages.unknown("structure", name, both))
+        return both[name]
+
+    def structure_cells(self, name: str) -> list[tuple[str, str]]:
+        """(dataset, setting) pairs that a structure is built for."""
+        entry = self.structure(name)
+        chosen = [d for d in self.datasets if entry.datasets is None or d in entry.datasets]
+        return [(dataset, setting) for dataset in chosen for setting in entry.settings]
+
+    def network_setting(self, network: Network) -> str | None:
+        """Whose graph a network is trained with."""
+        return network.setting or (self.the_training.setting if self.the_training else None)
+
+    def kind_of_training(self, trained: str | None) -> str | None:
+        """baselines, controller or network; None for a run without training."""
+        if trained is None or trained == "baselines":
+            return trained
+        return "network" if trained in self.networks else "controller"
 
     def cells(self, run_name: str) -> Iterator[tuple[str, str]]:
         """(dataset, setting) pairs of a run. Raises ConfigError for an unknown run."""
@@ -350,6 +280,14 @@ class Params(Strict):
 def _known(where: str, name: str, valid: Any) -> None:
     if name not in valid:
         raise ValueError(f"{where}: {messages.unknown('name', name, valid)}")
+
+
+def _chosen(where: str, values: list[Any] | None) -> None:
+    """A list that narrows something down: left out, or with entries that differ."""
+    if values is not None and not values:
+        raise ValueError(f"{where}: at least one is needed; leave the key out for all")
+    if values is not None and len(set(values)) != len(values):
+        raise ValueError(f"{where}: an entry is listed twice")
 
 
 def parse(raw: Any, source: str = "params.yaml") -> Params:

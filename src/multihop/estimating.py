@@ -1,16 +1,20 @@
-"""What params.yaml will cost, before anything is paid: calls, tokens, USD and hours for each run.
+"""What params.yaml will cost, before anything is paid: calls, tokens, USD and hours for each index and run.
 
-Tokens per question are those measured in the demo's runs (results/metrics.json), scaled by the longer
-passages of the target corpus; an order of magnitude, and printed as one.
+Tokens per question are those measured in the demo's runs (results/metrics.json), tokens per passage those of its
+indexes (results/structures/*/*/*.json), scaled by the longer passages of the target corpus; an order of magnitude,
+and printed as one.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multihop import stages
+from multihop.blocks import Reader
 from multihop.config import Params
 from multihop.data import splits
 from multihop.errors import DataError
@@ -25,6 +29,9 @@ FULL_SIZES = {
     "official": {"hotpotqa": 7405, "2wikimultihopqa": 12576, "musique": 2417},
 }
 """Evaluation questions of a release, where they are not prepared yet."""
+PASSAGES_PER_QUESTION = {"hotpotqa": 9.811, "2wikimultihopqa": 6.119, "musique": 11.656}
+"""Of the HippoRAG corpora (1,000 questions each), where the corpus is not prepared yet; the pool of a larger set of
+questions shares more passages."""
 API_SECONDS_PER_CALL = 1.5
 EMBEDDED_PROMPT_RATE, EMBEDDED_OUTPUT_RATE = 45.0, 17.0
 """Tokens a second of the 1.5B model on two CPU cores."""
@@ -83,10 +90,11 @@ def _questions(root: Path, dataset: str, params: Params) -> int:
 
 
 def lines(params: Params, root: Path) -> list[Line]:
-    """One line per run. Raises ConfigError for a model without a price, DataError where nothing was measured."""
+    """One line per index, then per run. Raises ConfigError for a model without a price, DataError where nothing was
+    measured."""
     prices, measured = Prices.load(root / "prices.yaml"), _measured(root)
     judge = params.readers[params.judge.reader].model
-    out = []
+    out = [_index_line(name, params, prices, root) for name in (*params.structures, *params.graphs)]
     for name, run in params.runs.items():
         base = _per_question(measured, name, run.method, params)
         cells = [(d, s, _questions(root, d, params) * len(params.seeds_of(name))) for d, s in params.cells(name)]
@@ -120,11 +128,85 @@ def _line(
         if judge:
             usd += prices.usd(Usage(0, 2 * n * JUDGE_TOKENS, 2 * n * JUDGE_OUTPUT), judge)
             read, wrote, asked = read + 2 * n * JUDGE_TOKENS, wrote + 2 * n * JUDGE_OUTPUT, asked + 2 * n
-        embedded = params.endpoints[reader.endpoint].kind == "embedded"
-        local = read / EMBEDDED_PROMPT_RATE + wrote / EMBEDDED_OUTPUT_RATE
-        hours += (local if embedded else asked * API_SECONDS_PER_CALL / 16) / 3600
+        hours += _hours(params, reader, asked, read, wrote)
         questions, calls, prompt, completion = questions + n, calls + asked, prompt + read, completion + wrote
     return Line(name, len(cells), questions, calls, prompt, completion, usd, hours)
+
+
+def _hours(params: Params, reader: Reader, calls: float, prompt: float, completion: float) -> float:
+    if params.endpoints[reader.endpoint].kind == "embedded":
+        return (prompt / EMBEDDED_PROMPT_RATE + completion / EMBEDDED_OUTPUT_RATE) / 3600
+    return calls * API_SECONDS_PER_CALL / 16 / 3600
+
+
+# -- indexes
+
+
+def _index_line(name: str, params: Params, prices: Prices, root: Path) -> Line:
+    """The sum over the cells of an index; a corpus that several datasets share is paid once in each setting."""
+    cells = params.structure_cells(name)
+    corpora = {(setting, _corpus(root, dataset, params)): dataset for dataset, setting in reversed(cells)}
+    calls, prompt, completion, usd, hours = 0.0, 0.0, 0.0, 0.0, 0.0
+    base = _per_passage(root, name, params) if cells else {}
+    for (setting, _), dataset in corpora.items():
+        reader = params.readers[params.settings[setting].reader]
+        passages, tokens = _passages(root, dataset, params)
+        longer = max(1.0, tokens / base["passage"])
+        asked, read, wrote = (
+            passages * base["calls"],
+            passages * longer * base["prompt_tokens"],
+            passages * longer * base["completion_tokens"],
+        )
+        usd += prices.usd(Usage(0, int(read), int(wrote)), reader.model)
+        hours += _hours(params, reader, asked, read, wrote)
+        calls, prompt, completion = calls + asked, prompt + read, completion + wrote
+    return Line(f"(index {name})", len(cells), 0, calls, prompt, completion, usd, hours)
+
+
+def _per_passage(root: Path, name: str, params: Params) -> dict[str, float]:
+    """Calls and tokens a passage of this index where it was built, else of one of the same structure; means over
+    what was built. ``passage``: tokens of the passages that it was built from."""
+    structure = params.structure(name).structure
+    for entry in (name, "*"):
+        for folder in (root, root / "../.."):
+            if found := list(_built(folder, entry, structure)):
+                return {key: sum(f[key] for f in found) / len(found) for key in found[0]}
+    raise DataError(
+        f"{params.where_structure(name)}: no index of structure {structure} was measured; run `make repro`, or "
+        f"`multihop build {name}` on a small corpus first"
+    )
+
+
+def _built(folder: Path, entry: str, structure: str) -> Iterator[dict[str, float]]:
+    """What each index of a project's entry ("*": any) took per passage, those of the structure."""
+    for path in sorted((folder / "results/structures").glob(f"{entry}/*/*.json")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if facts["identity"]["structure"] == structure:
+            corpus = facts["corpus"]
+            used = {key: n / corpus["passages"] for key, n in facts["actual"].items()}
+            yield used | {"passage": corpus["tokens"] / corpus["passages"]}
+
+
+def _passages(root: Path, dataset: str, params: Params) -> tuple[float, float]:
+    """(how many, mean tokens of one) of a dataset's corpus."""
+    prepared = root / "data/prepared" / dataset
+    if (prepared / "card.json").is_file():
+        corpus = splits.card(prepared)["corpus"]
+        return corpus["passages"], corpus["tokens"]["mean"]
+    if params.source == "demo":
+        return params.demo.passages, DEMO_PASSAGE_TOKENS
+    data = params.data[dataset]
+    whole = FULL_SIZES[params.hub_release][dataset]
+    questions = data.questions if data.pool == "selected" and data.questions else whole
+    return questions * PASSAGES_PER_QUESTION[dataset], BENCHMARK_PASSAGE_TOKENS
+
+
+def _corpus(root: Path, dataset: str, params: Params) -> str:
+    """What tells one corpus from another."""
+    prepared = root / "data/prepared" / dataset
+    if (prepared / "card.json").is_file():
+        return splits.card(prepared)["corpus_hash"]
+    return "demo" if params.source == "demo" else dataset
 
 
 def report(params: Params, root: Path) -> str:
@@ -145,8 +227,9 @@ def report(params: Params, root: Path) -> str:
         f"{sum(r.usd for r in rows):>9.2f}{sum(r.hours for r in rows):>8.1f}"
     )
     note = (
-        "As if everything were asked anew: stored and recorded answers cost nothing. From the demo's measured tokens\n"
-        "per question, scaled by passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s\n"
-        "for the embedded model without its prefix cache. An agent that uses a larger loop limit costs more."
+        "As if everything were asked anew: stored and recorded answers cost nothing; an index of a corpus that\n"
+        "several datasets share is paid once. From the demo's measured tokens per question and passage, scaled by\n"
+        "passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s for the embedded model\n"
+        "without its prefix cache. An agent that uses a larger loop limit costs more."
     )
     return "\n".join([head, *body, total, note])

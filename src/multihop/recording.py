@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import random
 import sys
 import time
 from pathlib import Path
 
-from multihop import stages, training
+from multihop import building, jsonl, stages, training, training_network
 from multihop.errors import DataError
 from multihop.session import Session
 from multihop.store import as_sent, read_recording, request_key
+
+SECONDS = Path("data/recordings/index_seconds.json")
+"""What building took, measured while the recording was made."""
 
 
 async def record(session: Session, questions: int, setting: str, out: Path) -> None:
     """Ask everything that the first ``questions`` of each cell need, slice by slice, then export what was used.
 
-    What the learned methods are trained on comes first, then the training itself, whose result decides what they
-    ask. Run it alone: beside other load a local model slows down tenfold. Killed, it goes on where it was.
+    What the learned methods are trained on comes first, then the training itself and the structured methods' indexes,
+    whose results decide what they ask. Run it alone: beside other load a local model slows down tenfold. Killed, it
+    goes on where it was.
     """
     if session.params.training:
         for dataset, states in (await training.collect(session)).items():
@@ -25,6 +32,10 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
         await training.tune(session)
         for name in session.params.controllers:
             training.fit(session, name)
+    for name in (*session.params.structures, *session.params.graphs):
+        _note_seconds(session.root / SECONDS, name, await building.build(session, name))
+    for name in session.params.networks:
+        await training_network.train(session, name)
     for first in range(1, questions + 1):
         for run, dataset, chosen in stages.cells(session):
             if setting and chosen != setting:
@@ -45,6 +56,30 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
         stages.index(session, dataset)
     count = session.store.export(session.root / out, keep=session.store.touched)
     print(f"{out}: {count} entries, {(session.root / out).stat().st_size / 1e6:.1f} MB")
+
+
+def _note_seconds(path: Path, name: str, built: dict[str, building.Built]) -> None:
+    """Add what a build took where it really computed something; a build that was killed adds up over its parts."""
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
+    cells = old["seconds"].setdefault(name, {})
+    for cell, part in built.items():
+        if part.computed:
+            before = cells.get(cell, {"seconds": 0.0, "live_calls": 0})
+            cells[cell] = {
+                "seconds": round(before["seconds"] + part.seconds, 1),
+                "live_calls": before["live_calls"] + part.live_calls,
+            }
+    if not cells:
+        del old["seconds"][name]
+    jsonl.write_json(path, {"machine": _machine(), "seconds": old["seconds"]})
+
+
+def _machine() -> str:
+    """This machine's processor and cores, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{model or platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 async def verify(session: Session, requests: int, seed: int) -> None:

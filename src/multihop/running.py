@@ -7,39 +7,26 @@ change a record. What is answered is in the store; a killed run, started again, 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from multihop import config, jsonl
-from multihop.controller import model
-from multihop.controller.router import Router
 from multihop.data import splits
-from multihop.errors import DataError, MultihopError
+from multihop.errors import MultihopError
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
 from multihop.methods import registry
 from multihop.methods.base import Method, Tools, Trace
-from multihop.retrieval.index import Retriever, open_retriever
+from multihop.opening import load_prompts, open_index, open_structure, open_trained, structure_identity
+from multihop.retrieval.index import Retriever
 from multihop.session import Session
 from multihop.types import Answer, Question, RunRecord
 
 FIRST_ERRORS = 5
 """A run whose first this many questions all fail is stopped: something is wrong with all of them."""
-
-
-def load_prompts(root: Path, method: str) -> dict[str, str]:
-    """Prompt texts by file name without suffix: the method's own folder over prompts/shared."""
-    texts = {}
-    for folder in (root / "prompts/shared", root / "prompts" / method):
-        for path in sorted(folder.glob("*.txt")):
-            if path.stem != "README":
-                texts[path.stem] = path.read_text(encoding="utf-8").strip()
-    return texts
 
 
 @dataclass
@@ -57,12 +44,16 @@ class Cell:
     corpus_hash: str
     trained: Callable[[int], Any] = lambda seed: None
     """What the method was trained to, by run seed; None for a method without training."""
+    structure: Any = None
+    """The index that the method searches beside the retriever; None for a method without one."""
 
     async def answer(self, question: Question, seed: int) -> RunRecord:
         """One record, whatever the model does. Errors that concern the whole run pass through."""
         trace = Trace()
         rng = random.Random(f"{seed}:{question.id}")
-        tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng, self.trained(seed))
+        tools = Tools(
+            self.retriever, self.client, self.prompts, trace, seed, rng, self.trained(seed), self.structure
+        )
         error = None
         mode = getattr(self.method, "mode", "short")
         try:
@@ -112,56 +103,10 @@ class Cell:
         )
 
 
-def open_index(session: Session, dataset: str, setting: str, train: bool = False) -> Retriever:
-    """The retriever of a (dataset, setting); ``train``: over the corpus of its train questions.
-
-    Raises DataError where its index is missing or of another corpus.
-    """
-    chosen = session.params.settings[setting]
-    place = session.index(dataset, setting)
-    return open_retriever(
-        session.prepared(dataset),
-        place.with_name(session.params.train_index_name()) if train else place,
-        "train" if train else chosen.corpus,
-        session.params.embedders[chosen.embedder].overrides(),
-        session.store,
-        session.retrieval_params(),
-        allow=session.may_ask,
-        hub=session.params.source == "hub",
-    )
-
-
 def open_train_cell(session: Session, run: str, dataset: str) -> Cell:
     """A cell over the train questions' corpus, in the training's setting, with nothing trained yet."""
     cell = open_cell(session, run, dataset, session.params.the_training.setting, train=True)
     return replace(cell, trained=lambda seed: None)
-
-
-def _trained(session: Session, run: str, dataset: str) -> tuple[Callable[[int], Any], str]:
-    """(what a learned run is given, by seed; its hash). Raises DataError where it is missing, old or tampered with."""
-    name = session.params.run(run).trained
-    if name is None:
-        return (lambda seed: None), ""
-    folder = session.trained(name, _served_by(session, name, dataset))
-    if name == "baselines":
-        found = {"router": Router.from_json(_json(folder / "router.json")), "k": _json(folder / "fixed_k.json")["k"]}
-        return (lambda seed: found), jsonl.digest(_json(folder / "router.json") | _json(folder / "fixed_k.json"))
-    models = {s: {"controller": model.load(folder, s)} for s in session.params.seeds_of(run)}
-    return models.__getitem__, jsonl.digest(_json(folder / "card.json"))
-
-
-def _served_by(session: Session, name: str, dataset: str) -> str:
-    """The dataset whose training serves ``dataset``: params.yaml says it, or what is there without a training."""
-    if training := session.params.the_training:
-        return training.datasets[dataset]
-    there = sorted(p.name for p in session.trained(name, "").glob("*") if p.is_dir())
-    return there[0] if len(there) == 1 else dataset
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError(f"{path}: not trained yet; run `dvc repro`")
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def open_cell(session: Session, run: str, dataset: str, setting: str, train: bool = False) -> Cell:
@@ -173,7 +118,10 @@ def open_cell(session: Session, run: str, dataset: str, setting: str, train: boo
     prompts = load_prompts(session.root, run_config.method)
     prepared = session.prepared(dataset)
     retriever = open_index(session, dataset, setting, train)
-    trained, trained_hash = ((lambda seed: None), "") if train else _trained(session, run, dataset)
+    trained, trained_hash = ((lambda seed: None), "") if train else open_trained(session, run, dataset)
+    structure = None
+    if run_config.structure and not train:
+        structure = open_structure(session, run_config.structure, dataset, setting, retriever)
     identity = {
         "method": run_config.method,
         "options": method.params.model_dump(mode="json"),
@@ -188,6 +136,8 @@ def open_cell(session: Session, run: str, dataset: str, setting: str, train: boo
     }
     if trained_hash:
         identity["trained"] = trained_hash
+    if structure is not None:
+        identity["structure"] = structure_identity(session, run_config.structure, setting, retriever)
     return Cell(
         run,
         dataset,
@@ -199,6 +149,7 @@ def open_cell(session: Session, run: str, dataset: str, setting: str, train: boo
         config.fingerprint(identity),
         splits.corpus_hash(prepared)[:16],
         trained,
+        structure,
     )
 
 

@@ -54,8 +54,16 @@ class Session:
     def records(self, run: str, dataset: str, setting: str) -> Path:
         return self.root / "results/runs" / run / dataset / f"{setting}.jsonl"
 
+    def structure(self, name: str, dataset: str, setting: str) -> Path:
+        """The files of an index of ``structures`` or ``graphs``."""
+        return self.root / "data/structures" / name / dataset / setting
+
+    def structure_facts(self, name: str, dataset: str, setting: str) -> Path:
+        """What such an index was made of, holds and cost: committed, so that a report needs no build."""
+        return self.root / "results/structures" / name / dataset / f"{setting}.json"
+
     def trained(self, name: str, dataset: str) -> Path:
-        """What training ``name`` (a controller, or "baselines") gave on ``dataset``'s train questions."""
+        """What training ``name`` (a controller, a network, or "baselines") gave on ``dataset``'s train questions."""
         return self.root / "results/trained" / name / dataset
 
     def retrieval_params(self) -> dict:

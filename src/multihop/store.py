@@ -1,4 +1,4 @@
-"""The response store: every answer a model gave and every vector an embedder made, paid for once.
+"""The response store: every answer a model gave, every vector an embedder made, every value that steers a prompt.
 
 A store is one SQLite file (WAL) outside the pipeline's outputs, over read-only *layers*: recordings
 (``data/recordings/*.jsonl.zst``) that replay a run without a key, a model or torch. A killed run loses
@@ -26,6 +26,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS responses (key TEXT PRIMARY KEY, request TEXT NOT NULL, response TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS vectors (space TEXT NOT NULL, text TEXT NOT NULL, vector BLOB NOT NULL,
                                     PRIMARY KEY (space, text));
+CREATE TABLE IF NOT EXISTS kept (space TEXT NOT NULL, text TEXT NOT NULL, value TEXT NOT NULL,
+                                 PRIMARY KEY (space, text));
 """
 
 
@@ -52,15 +54,18 @@ def request_key(request: dict[str, Any]) -> str:
 
 
 class Layer:
-    """A recording, read into memory: responses by key and half-precision vectors by (space, text)."""
+    """A recording, read into memory: responses by key; half-precision vectors and JSON values by (space, text)."""
 
     def __init__(self, path: Path):
         self.path = path
         self.responses: dict[str, dict[str, Any]] = {}
         self.vectors: dict[tuple[str, str], np.ndarray] = {}
+        self.values: dict[tuple[str, str], Any] = {}
         for row in read_recording(path):
             if row["kind"] == "response":
                 self.responses[request_key(row["request"])] = row
+            elif row["kind"] == "value":
+                self.values[row["space"], row["text"]] = row["value"]
             else:
                 self.vectors[row["space"], row["text"]] = _decode(base64.b64decode(row["vector"]))
 
@@ -86,6 +91,8 @@ class Store:
             ) from e
         self.touched: set[tuple[str, ...]] = set()
         """What this process has read or written: what a recording of it must hold."""
+        self.written = 0
+        """Entries that this process computed or asked for, rather than found."""
 
     def close(self) -> None:
         self._db.close()
@@ -111,6 +118,7 @@ class Store:
         """Store a response; the first one stays where two processes asked the same."""
         key = request_key(request)
         self.touched.add(("response", key))
+        self.written += 1
         with self._lock:
             self._db.execute(
                 "INSERT OR IGNORE INTO responses VALUES (?,?,?)",
@@ -146,10 +154,36 @@ class Store:
         """Store vectors, rounded to half precision; the first one stays."""
         rows = [(space, text, _encode(v)) for text, v in vectors.items()]
         self.touched.update(("vector", space, text) for text in vectors)
+        self._insert("vectors", rows)
+
+    # -- values: what a library computed that decides later prompts (entities, clusters), as JSON
+
+    def get_values(self, space: str, texts: Iterable[str]) -> dict[str, Any]:
+        """The stored values of those ``texts`` that have one in ``space``."""
+        found: dict[str, Any] = {}
+        for text in dict.fromkeys(texts):
+            self.touched.add(("value", space, text))
+            layer = next((layer for layer in self.layers if (space, text) in layer.values), None)
+            if layer is not None:
+                found[text] = layer.values[space, text]
+                continue
+            with self._lock:
+                row = self._db.execute("SELECT value FROM kept WHERE space=? AND text=?", (space, text)).fetchone()
+            if row is not None:
+                found[text] = json.loads(row[0])
+        return found
+
+    def put_values(self, space: str, values: dict[str, Any]) -> None:
+        """Store values; the first one stays."""
+        self.touched.update(("value", space, text) for text in values)
+        self._insert("kept", [(space, text, jsonl.dumps(value)) for text, value in values.items()])
+
+    def _insert(self, table: str, rows: list[tuple[str, str, Any]]) -> None:
+        self.written += len(rows)
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?,?,?)", rows)
+                self._db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?,?,?)", rows)
             except BaseException:
                 self._db.execute("ROLLBACK")
                 raise
@@ -161,7 +195,10 @@ class Store:
         """Every entry of the layers and the file as recording rows, sorted; ``keep`` restricts them."""
         responses: dict[str, dict[str, Any]] = {}
         vectors: dict[tuple[str, str], np.ndarray] = {}
+        values: dict[tuple[str, str], Any] = {}
         with self._lock:
+            for space, text, value in self._db.execute("SELECT space, text, value FROM kept"):
+                values[space, text] = json.loads(value)
             for key, request, response in self._db.execute("SELECT key, request, response FROM responses"):
                 responses[key] = {"request": json.loads(request), "response": json.loads(response)}
             for space, text, blob in self._db.execute("SELECT space, text, vector FROM vectors"):
@@ -169,10 +206,14 @@ class Store:
         for layer in reversed(self.layers):
             responses.update(layer.responses)
             vectors.update(layer.vectors)
+            values.update(layer.values)
         for key in sorted(responses):
             if keep is None or ("response", key) in keep:
                 row = responses[key]
                 yield {"kind": "response", "request": row["request"], "response": row["response"]}
+        for space, text in sorted(values):
+            if keep is None or ("value", space, text) in keep:
+                yield {"kind": "value", "space": space, "text": text, "value": values[space, text]}
         for space, text in sorted(vectors):
             if keep is None or ("vector", space, text) in keep:
                 blob = base64.b64encode(_encode(vectors[space, text])).decode()
@@ -195,6 +236,8 @@ class Store:
             count += 1
             if row["kind"] == "response":
                 self.put(row["request"], row["response"])
+            elif row["kind"] == "value":
+                self.put_values(row["space"], {row["text"]: row["value"]})
             else:
                 vector = _decode(base64.b64decode(row["vector"]))
                 self.put_vectors(row["space"], {row["text"]: vector})
@@ -225,6 +268,8 @@ def read_recording(path: Path) -> Iterator[dict[str, Any]]:
         for row in rows:
             if row["kind"] == "response":
                 row["request"], row["response"]["usage"]
+            elif row["kind"] == "value":
+                row["space"], row["text"], row["value"]
             else:
                 row["space"], row["text"], base64.b64decode(row["vector"], validate=True)
     except (zstandard.ZstdError, ValueError, KeyError, TypeError, OSError) as e:

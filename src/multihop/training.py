@@ -101,7 +101,7 @@ async def collect(session: Session) -> dict[str, int]:
         trainer = open_trainer(session, dataset, training.run, training.questions)
         jobs = [(q, seed) for q in trainer.questions for seed in training.collection_seeds]
         try:
-            rows = await _gather(session, training.setting, [_trajectories(trainer, q, seed) for q, seed in jobs])
+            rows = await gather(session, training.setting, [_trajectories(trainer, q, seed) for q, seed in jobs])
         finally:
             session.side_log("collect")
         flat = sorted(
@@ -121,7 +121,8 @@ async def collect_slice(session: Session, dataset: str, first: int) -> None:
             await _trajectories(trainer, question, seed)
 
 
-async def _gather(session: Session, setting: str, jobs: list[Any]) -> list[Any]:
+async def gather(session: Session, setting: str, jobs: list[Any]) -> list[Any]:
+    """Results of coroutines in order, as many at a time as the setting's reader has workers."""
     gate = asyncio.Semaphore(session.workers(session.params.settings[setting].reader))
 
     async def one(job: Any) -> Any:
@@ -289,7 +290,7 @@ async def _answers(
         return trainer.f1(answer.short or "", trainer.gold[question.id])
 
     training = _training(session)
-    found = await _gather(session, training.setting, [one(q) for q in trainer.questions])
+    found = await gather(session, training.setting, [one(q) for q in trainer.questions])
     return list(zip(trainer.questions, found, strict=True))
 
 

@@ -35,9 +35,9 @@ def response_format(schema: dict[str, Any], name: str, mode: str) -> dict[str, A
 def strict_schema(model: type[BaseModel], bounded: bool = False) -> dict[str, Any]:
     """The model's JSON schema as strict modes want it: all fields required, no additional ones, no defaults.
 
-    ``bounded`` keeps maxLength and maxItems, which grammars understand and OpenAI's strict mode refuses.
+    ``bounded`` keeps maxLength, minItems and maxItems, which grammars understand and OpenAI's strict mode refuses.
     """
-    dropped = {"title", "default", "description"} | (set() if bounded else {"maxLength", "maxItems"})
+    dropped = {"title", "default", "description"} | (set() if bounded else {"maxLength", "minItems", "maxItems"})
 
     def tidy(node: Any) -> Any:
         if isinstance(node, list):

@@ -10,18 +10,17 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from multihop.llm import structured
-from multihop.llm.client import ChatClient, Reply
-from multihop.llm.structured import Structured
-from multihop.llm.tool_calling import Action, Turn, action_schema, action_turn, native_turn
+from multihop.llm.client import ChatClient
+from multihop.llm.model import Model, messages_of
 from multihop.retrieval.index import Retriever
 from multihop.retrieval.tokens import count_tokens
-from multihop.types import Answer, Event, Hit, Question, Retrieved, Usage
+from multihop.trace import Trace
+from multihop.types import Answer, Hit, Question
 
 
 class MethodParams(BaseModel):
@@ -36,141 +35,12 @@ class Method(Protocol):
     """Its answer contract: a marked short answer (the default), or free text."""
     Params: type[MethodParams]
     params: Any
-    # A method that is trained also says ``trained_as``: "controller", or "baselines" (params.yaml: ``trained``).
+    # A method that is trained also says ``trained_as``: "controller", "network" or "baselines" (params.yaml:
+    # ``trained``); one that searches an index of its own says ``structure``, that index's name in structures/.
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answer one question. Everything noteworthy goes to ``tools.trace``."""
         ...
-
-
-@dataclass
-class Trace:
-    """What happened to one question, in order; becomes the run record."""
-
-    events: list[Event] = field(default_factory=list)
-    retrieved: dict[str, Retrieved] = field(default_factory=dict)
-    read: dict[str, None] = field(default_factory=dict)
-    usage: dict[str, Usage] = field(default_factory=dict)
-    retrieved_tokens: int = 0
-    seed_tokens: int = 0
-    retrieval_calls: int = 0
-    loops: int = 0
-    forced: bool = False
-
-    def event(self, step: int, kind: str, **data: Any) -> None:
-        self.events.append(Event(step, kind, data))
-
-    def surface(self, chunk_ids: list[str] | tuple[str, ...], step: int, tool: str) -> list[str]:
-        """Record chunks as retrieved; returns those that are new."""
-        new = [c for c in dict.fromkeys(chunk_ids) if c not in self.retrieved]
-        for chunk_id in new:
-            self.retrieved[chunk_id] = Retrieved(chunk_id, step, tool)
-        return new
-
-    def search(
-        self,
-        step: int,
-        tool: str,
-        query: Any,
-        chunk_ids: list[str],
-        scores: list[float],
-        tokens: int,
-        repeat: bool = False,
-    ) -> list[str]:
-        """Record one retrieval call; returns the newly surfaced chunk ids."""
-        self.retrieval_calls += 1
-        self.retrieved_tokens += tokens
-        if tool == "seed":
-            self.seed_tokens += tokens
-        self.event(step, "retrieve", tool=tool, query=query, chunk_ids=chunk_ids, scores=scores, repeat=repeat)
-        return self.surface(chunk_ids, step, tool)
-
-    def used(self, role: str, usage: Usage) -> None:
-        self.usage[role] = self.usage.get(role, Usage()) + usage
-
-
-@dataclass
-class Model:
-    """One role's access to the language model, on behalf of one question."""
-
-    role: str
-    client: ChatClient
-    trace: Trace
-    sample: int
-    repair_prompt: str
-
-    async def chat(
-        self, messages: list[dict[str, Any]], *, max_tokens: int | None = None, agent: bool = False
-    ) -> Reply:
-        """A plain reply. ``agent``: at the reader's agent temperature instead of its own."""
-        temperature = self.client.reader.agent_temperature if agent else None
-        reply = await self.client.chat(
-            messages, role=self.role, max_tokens=max_tokens, temperature=temperature, sample=self.sample
-        )
-        self.trace.used(self.role, reply.usage)
-        return reply
-
-    async def json(
-        self, messages: list[dict[str, Any]], model: type[BaseModel], *, max_tokens: int | None = None
-    ) -> Structured:
-        """A reply of the given shape, at temperature 0 (App. B); ``value`` is None where none came."""
-        schema = structured.strict_schema(model, bounded=self.client.endpoint.kind == "embedded")
-        form = structured.response_format(schema, model.__name__.lower(), self.client.endpoint.structured)
-
-        async def ask(history: list[dict[str, Any]]) -> Reply:
-            return await self.client.chat(
-                history,
-                role=self.role,
-                max_tokens=max_tokens,
-                temperature=0.0,
-                sample=self.sample,
-                response_format=form,
-            )
-
-        result = await structured.complete(ask, messages, model, self.repair_prompt)
-        self.trace.used(self.role, result.usage)
-        return result
-
-    @property
-    def tool_mode(self) -> str:
-        return self.client.endpoint.tool_calling
-
-    async def act(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, max_tokens: int | None = None
-    ) -> Turn:
-        """One turn of an agent: tool calls, or the final answer (no calls)."""
-        temperature = self.client.reader.agent_temperature
-        if self.tool_mode == "native":
-            reply = await self.client.chat(
-                messages,
-                role=self.role,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                sample=self.sample,
-                tools=tools,
-            )
-            self.trace.used(self.role, reply.usage)
-            return native_turn(reply)
-        form = structured.response_format(action_schema(tools), "action", self.client.endpoint.structured)
-
-        async def ask(history: list[dict[str, Any]]) -> Reply:
-            return await self.client.chat(
-                history,
-                role=self.role,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                sample=self.sample,
-                response_format=form,
-            )
-
-        result = await structured.complete(ask, messages, Action, self.repair_prompt)
-        self.trace.used(self.role, result.usage)
-        if result.value is None:
-            # Prose where an action was due is an answer, as it is with native tool calling; broken JSON is none.
-            self.trace.event(self.trace.loops + 1, "format_fallback", error=result.error)
-            text = "" if result.raw.lstrip().startswith(("{", "[")) else result.raw
-            return Turn(text, (), result.usage, raw=result.raw)
-        return action_turn(result.value, result.raw, result.usage)
 
 
 @dataclass
@@ -187,6 +57,12 @@ class Tools:
     """Seeded by (run seed, question id): independent of order, workers and shards."""
     trained: Any = None
     """What this run's method was trained to (params.yaml: ``trained``); None for a method without training."""
+    structure: Any = None
+    """The index of this run's method (params.yaml: ``structure``), loaded; None for a method without one."""
+
+    def messages(self, name: str, **fields: Any) -> list[dict[str, Any]]:
+        """Prompt ``<name>_system`` as it stands, then ``<name>_user`` filled in with ``fields``."""
+        return messages_of(self.prompts, name, **fields)
 
     def llm(self, role: str = "reader") -> Model:
         return Model(role, self.client, self.trace, self.seed, self.prompts["repair"])

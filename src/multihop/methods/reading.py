@@ -28,8 +28,7 @@ async def read_and_answer(
     """
     shown = tools.numbered(chunk_ids) if context is None else context
     shown = "\n\n".join(part for part in (shown, notes) if part)
-    user = tools.prompts[f"{prompt}_user"].format(passages=shown, question=question.text)
-    messages = [{"role": "system", "content": tools.prompts[f"{prompt}_system"]}, {"role": "user", "content": user}]
+    messages = tools.messages(prompt, passages=shown, question=question.text)
     reply = await tools.llm().chat(messages, max_tokens=max_tokens)
     tools.trace.event(
         tools.trace.loops,

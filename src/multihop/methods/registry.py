@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from typing import Any
-
-from pydantic import ValidationError
-
-from multihop import config, messages
+from multihop import config
 from multihop.errors import ConfigError
 from multihop.methods.base import Method
+from multihop.plugins import Plugins
 
-_NOT_METHODS = {"base", "registry", "agent", "register", "reading", "documents", "operations", "bridge", "chain"}
-
-
-def names() -> list[str]:
-    import multihop.methods as package
-
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _NOT_METHODS)
-
-
-def find(name: str) -> type[Any]:
-    """The method's class. Raises ConfigError with the nearest known name."""
-    if name not in names():
-        raise ConfigError(messages.unknown("method", name, names()))
-    module = importlib.import_module(f"multihop.methods.{name}")
-    for value in vars(module).values():
-        if isinstance(value, type) and getattr(value, "name", None) == name and value.__module__ == module.__name__:
-            return value
-    raise ConfigError(f"src/multihop/methods/{name}.py defines no class with name = {name!r}")
+METHODS = Plugins(
+    "method",
+    "multihop.methods",
+    {"base", "registry", "agent", "register", "reading", "documents", "operations", "chain", "query_entities"},
+)
+names, find = METHODS.names, METHODS.find
 
 
 def create(run: config.RunConfig, where: str) -> Method:
     """The run's method with its overrides. Raises ConfigError that names the key and the valid ones."""
-    try:
-        cls = find(run.method)
-    except ConfigError as e:
-        raise ConfigError(f"{where}.method: {e}") from e
-    try:
-        return cls(cls.Params.model_validate(run.options))
-    except ValidationError as e:
-        raise messages.explain(e, cls.Params, where) from e
+    return METHODS.create(run.method, run.options, where)
 
 
 def check(params: config.Params) -> None:
@@ -54,12 +30,30 @@ def check(params: config.Params) -> None:
         except ConfigError as e:
             problems.append(str(e))
             continue
-        kind = getattr(method, "trained_as", None)
-        given = run.trained and ("baselines" if run.trained == "baselines" else "controller")
-        if kind and given != kind:
-            wanted = "baselines" if kind == "baselines" else "a name of controllers"
-            problems.append(f"{where}.trained: method {run.method} needs {wanted}, found {run.trained!r}")
-        elif given and not kind:
-            problems.append(f"{where}: method {run.method} is not trained; it belongs under runs, without `trained`")
+        problems += [where + said for said in (*_training(params, run, method), *_structure(params, run, method))]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+_TRAINED_AS = {"baselines": "baselines", "controller": "a name of controllers", "network": "a name of networks"}
+
+
+def _training(params: config.Params, run: config.RunConfig, method: Method) -> list[str]:
+    """What is wrong with ``trained``: the method's kind of training and the run's must agree."""
+    kind, given = getattr(method, "trained_as", None), params.kind_of_training(run.trained)
+    if kind and given != kind:
+        return [f".trained: method {run.method} needs {_TRAINED_AS[kind]}, found {run.trained!r}"]
+    if given and not kind:
+        return [f": method {run.method} is not trained; it belongs under runs, without `trained`"]
+    return []
+
+
+def _structure(params: config.Params, run: config.RunConfig, method: Method) -> list[str]:
+    """What is wrong with ``structure``: the entry must be of the kind that the method reads."""
+    needs = getattr(method, "structure", None)
+    found = params.structure(run.structure).structure if run.structure else None
+    if needs == found:
+        return []
+    if needs:
+        return [f".structure: method {run.method} needs an entry whose structure is {needs!r}, found {run.structure!r}"]
+    return [f".structure: method {run.method} uses none; leave it out"]

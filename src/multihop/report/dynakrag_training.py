@@ -21,7 +21,7 @@ def controllers(report: Report) -> Table:
     rows = {}
     used = [run.trained for run in report.params.runs.values() if run.trained]
     for name in dict.fromkeys([*report.params.controllers, *used]):
-        if name == BASELINES:
+        if name == BASELINES or name in report.params.networks:
             continue
         runs = [r for r, run in report.params.runs.items() if run.trained == name]
         served = {d: report.served_by(name, d) for d in report.datasets}

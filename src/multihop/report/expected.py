@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from multihop import messages
-from multihop.config import DATASETS, Dataset, Strict
+from multihop.blocks import DATASETS, Dataset, Strict
 from multihop.errors import ConfigError
 
 PAPERS = ("executionrag", "dynakrag")

@@ -145,16 +145,25 @@ def _hop_line(report: Report, cell: Cell, options: dict[str, Any]) -> dict[str, 
 
 
 def failure_overview(report: Report) -> Table:
-    """Every run on every dataset and setting: the causes by the paper's rule, both judges."""
+    """Every run on every dataset and setting it is asked for: the causes by the paper's rule, both judges."""
     rows = {}
     for judge, dataset, setting, run in product(JUDGES, report.datasets, report.settings, report.runs):
+        key = (JUDGES[judge], report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
         if report.has(dataset, setting, run):
             counts = failures.table(report.failure_rows(dataset, setting, run), judge)
-            key = (JUDGES[judge], report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
             shown = {LABELS[c]: str(n) for c, n in counts["counts"].items()}
             rows[key] = {"failures": str(counts["failures"]), **shown, **_extras(counts, 1)}
+        elif (dataset, setting) in set(report.params.cells(run)):
+            rows[key] = {"failures": f"not run: no scores of {run} on {dataset} / {setting} yet (make repro)"}
     text = f"Causes of the wrong answers of every cell, App. E's rule, counts over questions and seeds. {EXPLANATION}"
-    return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), note(report))
+    below = " ".join(filter(None, (_no_such_run(report), note(report))))
+    return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), below)
+
+
+def _no_such_run(report: Report) -> str:
+    """The paper's systems of which params.yaml has no run, in one line."""
+    systems = [s for s in report.expected.systems.values() if s.run and s.run not in report.params.runs]
+    return f"Not run (no such run in params.yaml): {', '.join(s.label for s in systems)}." if systems else ""
 
 
 def _failure_rows(report: Report, cell: Cell) -> list[dict[str, Any]]:

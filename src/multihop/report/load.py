@@ -24,6 +24,8 @@ IDENTITY = (
     "forced", "mode", "answer", "short",
 )  # fmt: skip
 """The first columns of a frame or CSV file: which row it is, what came out; then the metrics, then the rest."""
+META = ("identity", "model", "statistics", "estimated", "actual", "bytes")
+"""What the tables need of an index's facts."""
 DATASET_LABELS = {"hotpotqa": "HotpotQA", "2wikimultihopqa": "2WikiMultiHopQA", "musique": "MuSiQue"}
 
 
@@ -41,7 +43,7 @@ class Report:
         if paper == self.paper:
             return self
         twin = Report(self.root, paper)
-        shared = ("params", "metrics", "retrieval", "cards", "trained", "_files")
+        shared = ("params", "metrics", "retrieval", "cards", "trained", "networks", "structures", "_files")
         twin.__dict__ |= {name: getattr(self, name) for name in shared}
         return twin
 
@@ -109,8 +111,36 @@ class Report:
         """Controller or "baselines" -> train dataset -> file stem (card, router, fixed_k) -> content."""
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for path in sorted((self.root / "results/trained").glob("*/*/*.json")):
-            found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})[path.stem] = _json(path)
+            if path.parts[-3] not in self.params.networks:
+                found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})[path.stem] = _json(path)
         return found
+
+    @cached_property
+    def networks(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Graph network -> train dataset -> card. Raises DataError for a card without a label."""
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for name in self.params.networks:
+            for path in sorted((self.root / "results/trained" / name).glob("*/card.json")):
+                found.setdefault(name, {})[path.parent.name] = _json(path, "label")
+        return found
+
+    @cached_property
+    def structures(self) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+        """Entry of ``structures`` or ``graphs`` -> (dataset, setting) -> its facts; what is built, in params' order."""
+        found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        for name in (*self.params.structures, *self.params.graphs):
+            for dataset, setting in self.params.structure_cells(name):
+                path = self.root / "results/structures" / name / dataset / f"{setting}.json"
+                if path.is_file():
+                    found.setdefault(name, {})[dataset, setting] = _json(path, *META)
+        return found
+
+    @cached_property
+    def index_seconds(self) -> dict[str, Any]:
+        """``machine`` and, by entry and "dataset/setting", ``seconds`` and ``live_calls`` of the build; empty where it
+        was not measured."""
+        path = self.root / "data/recordings/index_seconds.json"
+        return _json(path, "machine", "seconds") if path.is_file() else {}
 
     def served_by(self, training: str, dataset: str) -> str:
         """The dataset whose training serves ``dataset``: params.yaml says it, else what is there alone."""
@@ -158,7 +188,15 @@ class Report:
 
     def label_run(self, name: str) -> str:
         run = self.params.runs.get(name)
-        return (run.label if run else "") or name
+        return self.with_network((run.label if run else "") or name, name)
+
+    def with_network(self, label: str, run: str | None) -> str:
+        """``label``, and in brackets what the run's graph network is (trained here, or released), as its card says;
+        other runs, and those whose network is not there yet, keep their label."""
+        config = self.params.runs.get(run or "")
+        cards = self.networks.get(config.trained or "", {}) if config else {}
+        said = " / ".join(dict.fromkeys(card["label"] for card in cards.values()))
+        return f"{label.partition(' (')[0]} ({said})" if said else label
 
     def label_setting(self, name: str) -> str:
         setting = self.params.settings.get(name)
@@ -231,8 +269,13 @@ class Report:
         return table[[*known, *(c for c in table if c not in known)]]
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, *needed: str) -> Any:
+    """Raises DataError for what is not JSON, or lacks a needed key."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as e:
         raise DataError(f"{path}: not JSON ({e}); run the stage that writes it again") from e
+    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise DataError(f"{path}: no {missing[0]}; run the stage that writes it again")
+    return content

@@ -15,6 +15,7 @@ from multihop.pricing import Prices
 from multihop.report.expected import Cell, SetupFact
 from multihop.report.failure_tables import failure_overview, table_12, table_13, table_14, table_15
 from multihop.report.frames import Table, caption, compared, frame, note, number
+from multihop.report.index_tables import card_rows
 from multihop.report.load import Report
 from multihop.report.values import PERCENT, run_of, score_rows
 from multihop.types import Usage
@@ -33,7 +34,7 @@ DIFFERENCES = ("executionrag_minus_arag", "executionrag_minus_lag")
 
 
 def _label(report: Report, system: str) -> str:
-    return report.expected.systems[system].label
+    return report.with_network(report.expected.systems[system].label, run_of(report, system))
 
 
 def _rows_of(report: Report, item: str) -> list[Cell]:
@@ -64,18 +65,28 @@ def table_1(report: Report, role: str = "main") -> Table:
 
 
 def _says_nothing(report: Report, cell: Cell) -> bool:
-    """params.yaml has no such run, and the paper's text prints nothing for the row."""
+    """params.yaml does not ask for it there, and the paper's text prints nothing for the row."""
     system = report.expected.systems[cell.system]
     runs = [run_of(report, s) for s in system.minus or [cell.system]]
     suffix = "_delta" if system.minus else ""
     printed = any(report.expected.lookup(*cell._replace(metric=f"{m}{suffix}").key) for m in ANSWER)
-    return not printed and any(run not in report.params.runs for run in runs)
+    return not printed and not all(_asked(report, run, cell) for run in runs)
+
+
+def _asked(report: Report, run: str | None, cell: Cell) -> bool:
+    """Whether params.yaml has the run and, where it has the dataset and setting, asks for it on them."""
+    setting = report.setting(cell.role)
+    if run not in report.params.runs:
+        return False
+    known = cell.dataset in report.datasets and setting is not None
+    return not known or (cell.dataset, setting) in set(report.params.cells(run))
 
 
 def _not_run(left_out: dict[str, list[str]], datasets: int) -> str:
     """The rows that are not shown, in one line."""
     names = [name if len(of) == datasets else f"{name} ({', '.join(of)})" for name, of in left_out.items()]
-    return f"Not run (no such run in params.yaml; no value in the paper's text): {', '.join(names)}." if names else ""
+    why = "not asked for in params.yaml under this setting; no value in the paper's text"
+    return f"Not run ({why}): {', '.join(names)}." if names else ""
 
 
 def table_2(report: Report) -> Table:
@@ -211,10 +222,11 @@ def _param(report: Report, fact: SetupFact) -> str:
 
 def data_cards(report: Report) -> Table:
     """Counts, lengths, gold mapping and hashes of each dataset."""
-    rows = {(report.label_dataset(name),): _card(card) for name, card in report.cards.items()}
+    rows = {(report.label_dataset(d),): _card(card) | card_rows(report, d) for d, card in report.cards.items()}
     text = (
         "Data cards. Fingerprint: share of gold paragraphs whose first 40 characters are found in a chunk, literally, "
-        "normalised, and normalised with fallbacks; exact: by the offsets that the corpus variants keep."
+        "normalised, and normalised with fallbacks; exact: by the offsets that the corpus variants keep. Entities and "
+        "triples: distinct ones, as the index named in brackets found them."
     )
     return Table(text, frame(rows, ["dataset"]).T if rows else frame({}, ["dataset"]), note(report))
 

@@ -1,0 +1,181 @@
+"""G-Retriever (He et al. 2024) in its hard-prompt form: a subgraph near the question, found by a prize-collecting
+Steiner tree, is shown as text beside the passages it came from. A controlled implementation.
+
+The original feeds the subgraph through a graph network into the model's embeddings, which no model behind HTTP takes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from multihop.methods.base import MethodParams, Tools
+from multihop.methods.reading import read_and_answer
+from multihop.retrieval.tokens import count_tokens
+from multihop.structures.knowledge_graph import KnowledgeGraph
+from multihop.structures.steiner import steiner
+from multihop.types import Answer, Hit, Question
+
+DROP = 0.01
+"""An edge tier's prize is at most the better tier's times 1 - DROP (the code's c)."""
+WIDEN = 4
+"""The best edges are sought among the nearest ``WIDEN * edges`` texts: equal scores share a tier."""
+
+
+class Params(MethodParams):
+    k: int = Field(5, gt=0)
+    """Passages, at most."""
+    nodes: int = Field(10, gt=0)
+    """Phrases that get a prize: nodes, nodes - 1, ... 1, best first."""
+    edges: int = Field(10, gt=0)
+    """Tiers of equally near edges that get a prize: edges, edges - 1, ... 1, shared by the edges of the tier."""
+    edge_text: Literal["relation", "fact"] = "relation"
+    """What of an edge is compared with the question: the relation's text (as in the code), or the whole fact's."""
+    edge_cost: float = Field(0.5, gt=0)
+    """Cost of an edge of the subgraph."""
+    context_tokens: int = Field(2000, gt=0)
+    """Ceiling of the subgraph's text, o200k tokens."""
+    graph_only: bool = False
+    """Leave the passages out of the prompt; they are recorded as retrieved all the same."""
+    max_tokens: int = Field(512, gt=0)
+    """Ceiling of the answer, tokens."""
+
+
+@dataclass(frozen=True)
+class Prizes:
+    """What the question gives to the phrases and facts of a graph."""
+
+    nodes: np.ndarray
+    """float64 (phrases,)."""
+    edges: np.ndarray
+    """float64 (facts,)."""
+
+
+class GRetriever:
+    name = "g_retriever"
+    mode = "short"
+    structure = "knowledge_graph"
+    Params = Params
+
+    def __init__(self, params: Params):
+        self.params = params
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        p, graph = self.params, tools.structure
+        tools.trace.loops = 1
+        if not graph.facts or not question.text.strip():
+            tools.trace.event(1, "fallback", what="no facts" if not graph.facts else "no question", to="dense")
+            hits = tools.retrieve(question.text, p.k, tool=self.name)
+            return await self._read(question, "", hits, tools)
+        prizes = prizes_of(graph, tools.retriever.query_vector(question.text), p)
+        nodes, edges = subgraph(graph, prizes, p.edge_cost)
+        text, shown = table(graph, nodes, edges, prizes, p.context_tokens)
+        hits = sources(graph, nodes, edges, prizes, p.k)
+        tools.trace.event(1, "subgraph", phrases=len(nodes), facts=len(edges), shown=shown)
+        tools.record_search(hits, question.text, 1, self.name)
+        return await self._read(question, text, hits, tools)
+
+    async def _read(self, question: Question, text: str, hits: Sequence[Hit], tools: Tools) -> Answer:
+        ids = [h.chunk_id for h in hits]
+        passages = "" if self.params.graph_only and text else tools.numbered(ids)
+        context = "\n\n".join(part for part in (text, passages) if part)
+        return await read_and_answer(
+            question, ids, tools, max_tokens=self.params.max_tokens, prompt="graph", context=context
+        )
+
+
+def prizes_of(graph: KnowledgeGraph, query: np.ndarray, params: Params) -> Prizes:
+    """Prizes by rank of cosine with the question; the graph has at least one fact.
+
+    Edges of the same score are one tier: they share its prize, and none gets as much as one of a better tier.
+    """
+    nodes, edges = np.zeros(len(graph.phrases)), np.zeros(len(graph.facts))
+    best = graph.phrase_index.search(query, params.nodes)
+    nodes[[phrase for phrase, _ in best]] = np.arange(len(best), 0, -1)
+    if params.edge_text == "fact":
+        index, text_of = graph.fact_index, np.arange(len(graph.facts))
+    else:
+        index, text_of = graph.relation_index, np.array([relation for _, relation, _ in graph.facts])
+    found = index.search(query, WIDEN * params.edges)
+    tiers = [[text for text, _ in tier] for _, tier in groupby(found, key=lambda pair: pair[1])][: params.edges]
+    ceiling = np.inf
+    for rank, texts in enumerate(tiers):
+        tier = np.isin(text_of, texts)
+        prize = min((len(tiers) - rank) / tier.sum(), ceiling)
+        edges[tier] = prize
+        ceiling = prize * (1 - DROP)
+    return Prizes(nodes, edges)
+
+
+def subgraph(graph: KnowledgeGraph, prizes: Prizes, cost: float) -> tuple[list[int], list[int]]:
+    """(phrases, facts) of a connected subgraph with many prizes and few costs, by position.
+
+    A fact whose prize exceeds the cost becomes a node of its own, worth the rest, with free edges to its phrases.
+    """
+    ends = np.array([(s, o) for s, _, o in graph.facts], dtype=np.int64)
+    rich, plain = np.flatnonzero(prizes.edges > cost), np.flatnonzero(prizes.edges <= cost)
+    extra = len(graph.phrases) + np.arange(len(rich))
+    sides = [np.stack([ends[rich, side], extra], axis=1) for side in (0, 1)]
+    nodes, chosen = steiner(
+        np.concatenate([ends[plain], *sides]),
+        np.concatenate([prizes.nodes, prizes.edges[rich] - cost]).tolist(),
+        np.concatenate([cost - prizes.edges[plain], np.zeros(2 * len(rich))]).tolist(),
+    )
+    facts = {int(plain[e]) for e in chosen if e < len(plain)}
+    facts |= {int(rich[n - len(graph.phrases)]) for n in nodes if n >= len(graph.phrases)}
+    phrases = {n for n in nodes if n < len(graph.phrases)} | {int(end) for f in facts for end in ends[f]}
+    return sorted(phrases), sorted(facts)
+
+
+def table(
+    graph: KnowledgeGraph, nodes: Sequence[int], edges: Sequence[int], prizes: Prizes, limit: int
+) -> tuple[str, int]:
+    """(CSV text of at most ``limit`` tokens, how many rows it shows): facts, best prize first; else the phrases."""
+
+    def worth(fact: int) -> float:
+        subject, _, target = graph.facts[fact]
+        return float(prizes.edges[fact] + prizes.nodes[subject] + prizes.nodes[target])
+
+    if edges:
+        header = ("subject", "relation", "object")
+        rows = [graph.parts(f) for f in sorted(edges, key=lambda f: (-worth(f), f))]
+    else:
+        header = ("entity",)
+        rows = [(graph.phrases[n],) for n in sorted(nodes, key=lambda n: (-prizes.nodes[n], n))]
+    lines = [_csv(row) for row in (header, *rows)]
+    shown, used = 0, count_tokens(lines[0])
+    for line in lines[1:]:
+        used += count_tokens("\n" + line)
+        if used > limit:
+            break
+        shown += 1
+    return "\n".join(lines[: shown + 1]), shown
+
+
+def _csv(row: Sequence[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow(row)
+    return out.getvalue()
+
+
+def sources(graph: KnowledgeGraph, nodes: Sequence[int], edges: Sequence[int], prizes: Prizes, k: int) -> list[Hit]:
+    """The k passages with the highest sum of prizes, of those that a chosen fact came from (of a subgraph without
+    facts: that hold its phrases): the prizes of the chosen facts it gave, and of the chosen phrases it holds."""
+    chosen = np.zeros(len(graph.phrases))
+    chosen[list(nodes)] = prizes.nodes[list(nodes)]
+    holds = graph.mentions.copy()
+    holds.data = np.ones(len(holds.data))
+    scores, given = holds @ chosen, np.zeros(len(graph.retriever.chunks))
+    for fact in edges:
+        chunks = list(graph.fact_chunks[fact])
+        scores[chunks] += prizes.edges[fact]
+        given[chunks] += 1
+    # A fact may be on the way between prizes and have none itself: the hair's breadth keeps its passages in.
+    return graph.hits(np.where(given > 0, scores + 1e-3 * given, 0.0) if edges else scores, k)

