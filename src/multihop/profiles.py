@@ -13,6 +13,7 @@ from multihop.errors import ConfigError
 _CODE = ("src", "prompts", "expected", "notebooks", "profiles", "data/recordings")
 _TRAINED = "results/trained"
 """Controllers of this checkout come along: a profile that trains none can use them (transfer)."""
+_STRUCTURES = "results/structures"
 _FILES = ("dvc.yaml", "prices.yaml", "pyproject.toml", "data/hub.lock.json")
 
 
@@ -34,7 +35,8 @@ def checkout(root: Path, profile: str) -> Path:
         if (root / name).is_dir():
             shutil.rmtree(target / name, ignore_errors=True)
             shutil.copytree(root / name, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    (target / _TRAINED).mkdir(parents=True, exist_ok=True)
+    for name in (_TRAINED, _STRUCTURES):  # a stage depends on them, also where nothing is trained or built
+        (target / name).mkdir(parents=True, exist_ok=True)
     if (root / _TRAINED).is_dir() and not config.load(source).training:
         shutil.copytree(root / _TRAINED, target / _TRAINED, dirs_exist_ok=True)
     for name in _FILES:
