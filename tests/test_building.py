@@ -213,11 +213,6 @@ def test_a_build_writes_its_files_statistics_and_what_it_cost(indexed, serve):
     assert in_session(root, load)["p8"] == "Jon Ekeby"
 
 
-def test_the_estimate_needs_no_model(indexed):
-    costs = in_session(indexed(), building.estimate, name="notes")
-    assert {cell: cost.calls for cell, cost in costs.items()} == {"musique/small": 12}
-
-
 def test_a_graph_is_built_over_its_structure_and_asks_nothing(indexed, serve):
     server, root = serve(model), indexed()
     with pytest.raises(DataError, match=r"notes/musique/small: not there yet; .*multihop build notes"):

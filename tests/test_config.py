@@ -229,6 +229,26 @@ def test_a_structure_and_what_it_is_built_over_agree(place, value, message):
         structures.check(params)
 
 
+def test_a_network_without_a_training_needs_a_checkpoint_and_a_setting():
+    raw = demo() | {"training": {}, "controllers": {}}
+    with pytest.raises(ConfigError, match=r"networks\.gfm\.checkpoint: needed where training is empty"):
+        config.parse(raw)
+    raw["networks"]["gfm"]["checkpoint"] = "released"
+    with pytest.raises(ConfigError, match=r"networks\.gfm\.setting: needed where training is empty"):
+        config.parse(raw)
+    raw["networks"]["gfm"]["setting"] = "minilm"
+    params = config.parse(raw)
+    assert params.network_setting(params.networks["gfm"]) == "minilm"
+
+
+def test_the_pipeline_stays_small():
+    """DVC's own cost grows faster than the number of stages."""
+    params = yaml.safe_load((REPO / "params.yaml").read_text(encoding="utf-8"))
+    stages = yaml.safe_load((REPO / "dvc.yaml").read_text(encoding="utf-8"))["stages"].values()
+    each = [len(params[stage["foreach"].strip("${}")]) if "foreach" in stage else 1 for stage in stages]
+    assert len(params["runs"]) in each and 50 < sum(each) <= 90
+
+
 def test_structured_runs_are_runs_with_a_structure():
     params = config.load(REPO / "params.yaml")
     assert params.where("kgp") == "structured_runs.kgp" and params.run("kgp").structure == "passage_graph"

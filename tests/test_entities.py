@@ -98,6 +98,30 @@ def test_a_replay_needs_no_spacy_and_says_what_is_missing(tmp_path, recognised, 
         index.of_text("Who is Tam Orrel?")
 
 
+def test_a_stopped_build_goes_on_where_it_was(tmp_path, recognised, monkeypatch):
+    monkeypatch.setattr(entities, "BLOCK", 2)
+    retriever, works = small_retriever(tmp_path), entities._recognise
+
+    def stopped(params, texts):
+        if len(recognised) == 2:
+            raise KeyboardInterrupt
+        return works(params, texts)
+
+    monkeypatch.setattr(entities, "_recognise", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        built("entities", retriever, tmp_path / "a")
+    monkeypatch.setattr(entities, "_recognise", works)
+    built("entities", retriever, tmp_path / "b")
+    assert [len(block) for block in recognised] == [2, 2, 1]
+
+
+def test_another_spacy_is_another_question(tmp_path, recognised):
+    retriever = small_retriever(tmp_path)
+    for version in ("3.8.18", "9.0.0"):
+        built("entities", retriever, tmp_path / version, spacy_version=version)
+    assert len(recognised) == 2
+
+
 def test_duplicate_passages_are_recognised_once(tmp_path, recognised):
     retriever = small_retriever(tmp_path, [("Dorvik", "Dorvik is a town.")] * 13)
     index, statistics = built("entities", retriever, tmp_path / "e")
@@ -133,9 +157,20 @@ def test_another_version_of_the_model_is_refused(tmp_path, monkeypatch):
         built("entities", small_retriever(tmp_path), tmp_path / "e")
 
 
-def test_the_real_recogniser(tmp_path):
-    pytest.importorskip("spacy")
+def test_another_version_of_spacy_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9.9" if name == "spacy" else "3.8.0")
+    with pytest.raises(ReplayMiss, match=r"spacy 9\.9\.9.*spacy_version says 3\.8\.18"):
+        built("entities", small_retriever(tmp_path), tmp_path / "e")
+
+
+def test_the_real_recogniser(tmp_path, monkeypatch):
+    spacy = pytest.importorskip("spacy")
     pytest.importorskip(Params().model)
+    loaded, load = [], spacy.load
+    monkeypatch.setattr(spacy, "load", lambda *args, **given: loaded.append(args) or load(*args, **given))
+    entities._pipeline.cache_clear()
     index, statistics = built("entities", small_retriever(tmp_path, PASSAGES[:2]), tmp_path / "e")
     assert "tomas reed" in index.of("p1") and "1990" in index.of("p1") and statistics["passages"] == 2
     assert index.of_text("Who was mayor of London in 1990?") == ("london", "1990")
+    assert len(loaded) == 1  # not once a question

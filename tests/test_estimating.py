@@ -97,6 +97,36 @@ def test_a_prepared_corpus_counts_as_it_is_and_once_where_it_is_shared(demo):
     assert (shared.calls, shared.cells) == (2 * 300, 2)
 
 
+def test_settings_that_ask_the_same_are_paid_once_and_a_tree_once_for_each_embedder(demo):
+    readers = {"mini": {"endpoint": "openai", "model": MINI}}
+    readers["mini-t0"] = readers["mini"] | {"agent_temperature": 0.0}
+    readers["warm"] = readers["mini"] | {"temperature": 0.7}
+    chosen = {"a": ("mini", "minilm"), "b": ("mini", "bge"), "c": ("mini-t0", "minilm"), "d": ("mini-t0", "bge")}
+
+    def calls(name: str, **more: tuple[str, str]) -> int:
+        settings = {s: {"reader": r, "embedder": e} for s, (r, e) in (chosen | more).items()}
+        p = params(
+            datasets=["musique"],
+            readers=readers,
+            embedders={"minilm": {"preset": "minilm"}, "bge": {"preset": "bge-large-en-v1.5"}},
+            settings=settings,
+            structures={s: {"structure": s, "settings": list(settings)} for s in ("openie", "lightrag", "tree")},
+            graphs={},
+            structured_runs={},
+            runs={"hipporag": {"method": "direct"}},
+        )
+        r = line(name, p, demo)
+        assert r.cells == len(settings)
+        return r.calls
+
+    for name in ("lightrag", "tree"):
+        built(demo, name, name, 200)
+    assert calls("openie") == calls("lightrag") == 2 * 100
+    assert calls("tree") == 2 * 2 * 100
+    assert calls("openie", e=("warm", "minilm")) == 2 * 2 * 100
+    assert calls("tree", e=("warm", "minilm")) == 2 * 3 * 100
+
+
 def test_an_entry_of_another_name_is_estimated_by_its_structure(demo):
     p = params(
         structures={"pass_one": {"structure": "openie", "settings": ["minilm"]}},

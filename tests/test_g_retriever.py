@@ -63,6 +63,8 @@ def test_graph_only_leaves_the_passages_out_and_records_them(graph):
     shown = client.bodies[0]["messages"][1]["content"]
     assert "[p" not in shown and shown.startswith("subject,relation,object\n")
     assert answer.cited and tuple(tools.trace.retrieved) == answer.cited
+    assert not tools.trace.read and tools.trace.retrieval_calls == 1  # retrieved, and read by no model
+    assert tools.trace.retrieved_tokens == count_tokens(shown.split("\nQuestion: ")[0])
 
 
 # -- prizes
@@ -87,13 +89,6 @@ def test_an_edge_tier_shares_its_prize_and_stays_below_the_better_one(retriever,
     by_relation = dict(zip(["mayor", "mayor", "mayor", "town", "near"], made.tolist(), strict=True))
     assert order[0] == "mayor" and made[:3].tolist() == pytest.approx([2 / 3] * 3)
     assert by_relation[order[1]] == pytest.approx(2 / 3 * 0.99) and by_relation[order[2]] == 0.0
-
-
-def test_the_text_of_an_edge_may_be_the_whole_fact(graph, retriever):
-    query = retriever.query_vector(QUESTION)
-    made = prizes_of(graph, query, Params(edges=3, edge_text="fact")).edges
-    order = [i for i, _ in graph.fact_index.search(query, 3)]
-    assert made[order].tolist() == pytest.approx([3, 2, 1]) and (made > 0).sum() == 3
 
 
 def test_more_prizes_than_there_are_phrases_and_edges(graph, retriever):
@@ -125,6 +120,14 @@ def test_a_fact_worth_more_than_its_cost_is_chosen_for_itself(graph):
     assert edges == [fact] and names(graph, nodes) == ["jon ekeby", "the salt choir"]
 
 
+def test_the_cost_is_lowered_until_the_best_facts_are_worth_it(graph):
+    """Many facts of one relation share its prize: at the full cost none of them would be worth its edge."""
+    shared = prizes(graph, edges=[(0, 0.05), (7, 0.02)])
+    nodes, edges = subgraph(graph, shared, 0.5)
+    assert edges == [0] and len(nodes) == 2
+    assert subgraph(graph, shared, 0.01)[1] == [0]  # a cost that is low enough stays
+
+
 def test_one_connected_part_is_chosen(graph):
     far = prizes(graph, [("norr", 5), ("karla möhn", 4), ("tavik", 3)])
     nodes, edges = subgraph(graph, far, 0.5)
@@ -139,7 +142,8 @@ def test_loops_and_parallel_facts(retriever, tmp_path):
     nodes, edges = subgraph(graph, prizes(graph, [("norr", 1), ("tavik", 2)], [(0, 2.0), (1, 0.2)]), 0.5)
     assert (nodes, edges) == ([0, 1], [0, 1])  # the loop for its prize, of the two others the cheaper one
     alone = graph_of(retriever, tmp_path, {"p0": [("Norr", "is", "Norr")]})
-    assert subgraph(alone, prizes(alone, [("norr", 1)], [(0, 0.1)]), 0.5) == ([0], [])
+    assert subgraph(alone, prizes(alone, [("norr", 1)]), 0.5) == ([0], [])
+    assert subgraph(alone, prizes(alone, [("norr", 1)], [(0, 0.1)]), 0.5) == ([0], [0])  # the lowered cost
 
 
 # -- its text and its passages
@@ -182,10 +186,10 @@ def test_an_empty_graph_and_a_blank_question(retriever, graph, tmp_path):
     client = FakeClient(replies())
     answer, tools = ask(empty, "g_retriever", client, QUESTION, k=2, graph_only=True)
     assert list(answer.cited) == [h.chunk_id for h in retriever.dense(QUESTION, 2)]
-    assert events(tools.trace, "fallback") == [{"what": "no facts", "to": "dense"}]
+    assert events(tools.trace, "fallback") == [{"what": "no_facts", "to": "dense"}]
     assert client.bodies[0]["messages"][1]["content"].startswith(f"[{answer.cited[0]}] ")
     answer, tools = ask(graph, "g_retriever", client, " ")
-    assert answer.cited == () and events(tools.trace, "fallback") == [{"what": "no question", "to": "dense"}]
+    assert answer.cited == () and events(tools.trace, "fallback") == [{"what": "no_question", "to": "dense"}]
 
 
 @pytest.mark.parametrize("size", [1, 2, 12, 13])

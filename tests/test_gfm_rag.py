@@ -89,26 +89,26 @@ def test_a_question_without_entities_is_linked_as_one(graph, model):
     trace, record = run(graph, model)[1:]
     [nearest] = graph.link([QUESTION])
     assert events(trace, "linked") == [{"phrases": [graph.phrases[nearest]]}]
-    assert events(trace, "fallback") == [{"what": "no entity", "to": "the whole question as one"}]
+    assert events(trace, "fallback") == [{"what": "no_entity", "to": "the whole question as one"}]
     assert record.status == "ok" and record.retrieved
 
 
 def test_a_question_of_no_letters_gets_the_dense_ranking(graph):
     trace, record = run(graph, script(()), question="??")[1:]
-    assert events(trace, "fallback")[-1] == {"what": "no entity", "to": "dense"}
+    assert events(trace, "fallback")[-1] == {"what": "no_entity", "to": "dense"}
     assert [r.chunk_id for r in record.retrieved] == [h.chunk_id for h in graph.retriever.dense("??", 5)]
 
 
 def test_equal_scores_say_nothing_and_get_the_dense_ranking(graph):
     trace, record = run(graph, network=constant(network_of()), k=3)[1:]
-    assert events(trace, "fallback") == [{"what": "equal scores", "to": "dense"}]
+    assert events(trace, "fallback") == [{"what": "equal_scores", "to": "dense"}]
     assert record.read == tuple(h.chunk_id for h in graph.retriever.dense(QUESTION, 3)) and record.retrieval_calls == 1
 
 
 def test_a_graph_without_facts_asks_nothing_and_gets_the_dense_ranking(tmp_path):
     graph = small_graph(tmp_path, triples={})
     client, trace, record = run(graph, k=2)
-    assert client.roles == ["reader"] and events(trace, "fallback") == [{"what": "empty graph", "to": "dense"}]
+    assert client.roles == ["reader"] and events(trace, "fallback") == [{"what": "no_facts", "to": "dense"}]
     assert [r.tool for r in record.retrieved] == ["gfm_rag", "gfm_rag"]
 
 

@@ -44,7 +44,8 @@ def test_the_walk_is_that_of_networkx(graph):
     seeds = [graph.phrases.index("skarholm"), graph.phrases.index("tavik")]
     plain = nx.Graph()
     plain.add_nodes_from(range(len(graph.phrases)))
-    for edge, weight in zip(graph.phrase_graph._graph.es, graph.phrase_graph._weights, strict=True):
+    edges = graph.phrase_graph._graph.es
+    for edge, weight in zip(edges, edges["weight"], strict=True):
         plain.add_edge(*edge.tuple, weight=weight)
     start = {i: 0.0 for i in plain} | {i: 1 / graph.chunk_counts[i] for i in seeds}
     found = nx.pagerank(plain, 0.5, personalization=start, dangling=start, weight="weight", tol=1e-13, max_iter=500)
@@ -74,7 +75,7 @@ def test_without_entities_dense_search_answers_and_it_is_said(graph, reply):
     client = FakeClient(replies(named=reply))
     answer, tools = ask(graph, "hipporag", client, QUESTION, k=3)
     assert list(answer.cited) == [h.chunk_id for h in graph.retriever.dense(QUESTION, 3)]
-    assert events(tools.trace, "fallback") == [{"what": "no phrase for the question", "to": "dense"}]
+    assert events(tools.trace, "fallback") == [{"what": "no_phrase", "to": "dense"}]
     assert len(events(tools.trace, "parse_failed")) == (not reply.startswith("{"))
 
 

@@ -54,7 +54,8 @@ def plain_rank(graph, kept, dense, damping=0.5, weight=0.05, phrases=5):
     """The same by dense linear algebra: p = (1 - d) (I - d W)^-1 reset."""
     shift, size = len(graph.phrases), len(graph.phrases) + len(graph.retriever.chunks)
     matrix = np.zeros((size, size))
-    for edge, value in zip(graph.full_graph._graph.es, graph.full_graph._weights, strict=True):
+    edges = graph.full_graph._graph.es
+    for edge, value in zip(edges, edges["weight"], strict=True):
         for i, j in (edge.tuple, edge.tuple[::-1]):
             matrix[i, j] += value
     each = {}
@@ -85,7 +86,7 @@ def test_the_ranking_is_that_of_linear_algebra(graph, phrases):
 def test_no_fact_kept_is_dense_search_and_said(graph):
     answer, tools = ask(graph, "hipporag2", FakeClient(replies(kept='{"kept": []}')), QUESTION, k=3)
     assert list(answer.cited) == [h.chunk_id for h in graph.retriever.dense(QUESTION, 3)]
-    assert events(tools.trace, "fallback") == [{"what": "no fact kept", "to": "dense"}]
+    assert events(tools.trace, "fallback") == [{"what": "no_fact_kept", "to": "dense"}]
     assert events(tools.trace, "retrieve")[0]["tool"] == "hipporag2"
 
 
@@ -101,7 +102,7 @@ def test_an_empty_graph_and_a_blank_question(retriever, graph, tmp_path):
     empty = graph_of(retriever, tmp_path, {})
     client = FakeClient(replies())
     answer, tools = ask(empty, "hipporag2", client, QUESTION)
-    assert len(answer.cited) == 5 and events(tools.trace, "fallback") == [{"what": "no facts", "to": "dense"}]
+    assert len(answer.cited) == 5 and events(tools.trace, "fallback") == [{"what": "no_facts", "to": "dense"}]
     answer, tools = ask(graph, "hipporag2", client, " ")
     assert answer.cited == () and client.roles == ["reader", "reader"]
 

@@ -46,7 +46,7 @@ BLOCKS: dict[str, Any] = {
             "settings": ["minilm"],
         }
     },
-    "networks": {"gfm": {"structure": "knowledge_graph", "setting": "minilm"}},
+    "networks": {"gfm": {"structure": "knowledge_graph", "setting": "minilm", "checkpoint": "released"}},
 }
 OPENIE = {
     "passages": 12, "entities": 30, "mentions": 1041, "triples": 25, "distinct_triples": 24, "malformed": 2,
@@ -70,6 +70,10 @@ def meta(structure: str, statistics: dict[str, Any], calls: int = 0, corpus: str
 def write(root: Path, entry: str, content: dict[str, Any], datasets: list[str] = DATASETS) -> None:
     for dataset in datasets:
         jsonl.write_json(root / "results/structures" / entry / dataset / "minilm.json", content)
+
+
+def note_seconds(root: Path, **content: Any) -> None:
+    jsonl.write_json(root / "data/recordings/index_seconds.json", {"machine": "two old cores", **content})
 
 
 @pytest.fixture
@@ -136,12 +140,23 @@ def test_a_shared_corpus_is_said_to_be_paid_once_and_another_one_is_not(root):
 
 def test_seconds_stand_where_they_were_measured(root):
     measured = {"openie": {"hotpotqa/minilm": {"seconds": 1234.56, "live_calls": 24}}}
-    jsonl.write_json(root / "data/recordings/index_seconds.json", {"machine": "two old cores", "seconds": measured})
+    note_seconds(root, profile="demo", seconds=measured)
     table = index_tables.index_costs(Report(root))
     column = table.frame.loc["openie"]["seconds"]
     assert list(column["actual"]) == ["1,234.6", "—", "—"]
     assert list(column["calls answered live"]) == ["24", "—", "—"]
     assert "while the recording was made, on two old cores" in table.note
+    assert Report(root).of("dynakrag").index_seconds["seconds"] == measured
+
+
+def test_another_profiles_seconds_are_not_shown(root):
+    measured = {"openie": {"hotpotqa/minilm": {"seconds": 1234.56, "live_calls": 24}}}
+    note_seconds(root, profile="executionrag-paper", seconds=measured)
+    table = index_tables.index_costs(Report(root))
+    assert set(table.frame["seconds", "actual"]) <= {"—", ""} and "seconds were not measured" in table.note
+    note_seconds(root, seconds=measured)
+    with pytest.raises(DataError, match=r"index_seconds\.json: no profile"):
+        index_tables.index_costs(Report(root))
 
 
 def test_a_meta_file_without_its_cost_is_named(root):
@@ -234,7 +249,8 @@ def test_failures_have_every_run_before_and_after_it_ran(root):
 
 def test_what_counts_as_retrieved_is_said_for_the_runs_that_are_there(root):
     frame = index_tables.provenance(Report(root)).frame
-    assert list(frame.index) == ["G-Retriever (hard prompt)", "RAPTOR", "every other system"]
+    assert list(frame.index) == ["KGP", "G-Retriever (hard prompt)", "RAPTOR", "every other system"]
+    assert "every passage visited" in frame.loc["KGP", "counted as retrieved"]
     assert "leaves only" in frame.loc["RAPTOR", "counted as retrieved"]
 
 

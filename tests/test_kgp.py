@@ -11,7 +11,6 @@ from project_fixture import WORLD, FakeClient, answer, events, prompts_of, recor
 from scripted_server import Say, in_turn
 
 from multihop import building, config
-from multihop.methods.kgp import nearest
 from multihop.session import opened
 from multihop.structures import entities
 from multihop.types import Retrieved
@@ -56,6 +55,7 @@ def test_golden(retriever, graph):
     assert record.cited == GOLDEN_SHOWN and record.stop_reason == "limit"
     assert (record.loops, record.retrieval_calls, record.short, record.status) == (3, 3, "Karla Möhn", "ok")
     assert record.retrieved[0] == Retrieved(GOLDEN[0][0], 1, "kgp") and len(record.retrieved) == 6
+    assert record.read == ("p0", "p7", "p6", "p4")  # the last hop's are not among the three that the reader saw
 
 
 def test_each_hop_is_what_it_claims(retriever, graph):
@@ -115,7 +115,15 @@ def test_a_repeated_line_is_passed_over_where_a_new_one_follows(retriever, graph
 def test_no_hop_is_dense_retrieval(retriever, graph):
     client, _, record = run(retriever, graph, hops=0, start=3)
     assert client.roles == ["reader"]
-    assert list(record.cited) == [h.chunk_id for h in retriever.dense(QUESTION, 3)]
+    assert list(record.cited) == [h.chunk_id for h in retriever.dense(QUESTION, 3)] == list(record.read)
+    assert run(retriever, graph, hops=0, start=3, k=1)[2].read == record.cited[:1]
+
+
+def test_what_the_reader_is_shown_of_the_last_hop_is_read(retriever, graph):
+    _, _, record = run(retriever, graph, FIRST, SECOND, hops=2, k=6)
+    assert set(record.read) == {c for hop in GOLDEN for c in hop}
+    _, _, record = run(retriever, graph, FIRST, "Nothing.", hops=2, k=1)  # the model saw all before it stopped
+    assert set(record.read) == {*GOLDEN[0], *GOLDEN[1]}
 
 
 def test_an_isolated_seed_falls_back_to_a_search_and_says_so(retriever):
@@ -142,12 +150,9 @@ def test_a_search_that_finds_nothing(retriever, graph):
 def test_equal_similarities_keep_the_order_given(tmp_path):
     same = small_retriever(tmp_path, [("x", "one text")] * 4)
 
-    class Tools:
-        retriever = same
-
-    hits = nearest(Tools, "one", ["p3", "p1", "p2"], 2)
+    hits = same.nearest("one", ["p3", "p1", "p2"], 2)
     assert [(h.chunk_id, h.rank) for h in hits] == [("p3", 1), ("p1", 2)] and hits[0].score == hits[1].score
-    assert nearest(Tools, "one", [], 2) == [] == nearest(Tools, " ", ["p1"], 2)
+    assert same.nearest("one", [], 2) == [] == same.nearest(" ", ["p1"], 2)
 
 
 # -- through the stages: KGP and LinearRAG over one index of entities
@@ -158,8 +163,8 @@ def test_from_params_to_records(project, serve, monkeypatch):
     monkeypatch.setattr(entities, "_recognise", found)
     serve()
     root = project(
-        structures={"entities": {"structure": "entities"}},
-        graphs={g: {"structure": g, "over": "entities"} for g in ("passage_graph", "tri_graph")},
+        structures={"entities": {"structure": "entities", "settings": ["small"]}},
+        graphs={g: {"structure": g, "over": "entities", "settings": ["small"]} for g in ("passage_graph", "tri_graph")},
         structured_runs={
             "kgp": {"method": "kgp", "structure": "passage_graph", "hops": 1, "start": 2},
             "linearrag": {"method": "linearrag", "structure": "tri_graph", "threshold": 0.1},
@@ -170,10 +175,8 @@ def test_from_params_to_records(project, serve, monkeypatch):
         async with opened(config.load(root / "params.yaml"), root) as session:
             return [await building.build(session, s) for s in ("entities", "passage_graph", "tri_graph")]
 
-    statistics = asyncio.run(build())
-    assert [s["musique/small"][key] for s, key in zip(statistics, ("passages", "nodes", "passages"), strict=True)] == [
-        12
-    ] * 3
+    made = [found["musique/small"].statistics for found in asyncio.run(build())]
+    assert [s[key] for s, key in zip(made, ("passages", "nodes", "passages"), strict=True)] == [12] * 3
     for run_name, roles in (("kgp", {"control", "reader"}), ("linearrag", {"reader"})):
         assert run_project(root, run_name) == {"ok": 6}
         for record in records_of(root, run_name):

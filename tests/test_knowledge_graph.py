@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from knowledge_fixture import TRIPLES, graph_of, statistics_of, world
 
+from multihop import jsonl
 from multihop.errors import DataError
-from multihop.structures.knowledge_graph import KnowledgeGraphStructure, Params, normal
+from multihop.structures.knowledge_graph import KnowledgeGraphStructure, Params, phrase_of
 from multihop.structures.synonyms import synonym_pairs
 
 
@@ -33,7 +34,7 @@ def graph(retriever, tmp_path_factory):
     ],
 )
 def test_normal_form(text, expected):
-    assert normal(text) == expected == normal(expected)
+    assert phrase_of(text) == expected == phrase_of(expected)
 
 
 def test_phrases_facts_and_where_they_came_from(graph):
@@ -68,7 +69,7 @@ def test_statistics(retriever, tmp_path):
 
 
 def _edges(graph):
-    return [(*edge.tuple, weight) for edge, weight in zip(graph._graph.es, graph._weights, strict=True)]
+    return [(*edge.tuple, weight) for edge, weight in zip(graph._graph.es, graph._graph.es["weight"], strict=True)]
 
 
 def test_edges_of_the_two_walks(retriever, tmp_path):
@@ -144,7 +145,7 @@ def test_a_phrase_and_its_synonym_are_linked(retriever, tmp_path):
     graph = graph_of(retriever, tmp_path, triples)
     assert graph.synonyms == ((0, 2, pytest.approx(1, abs=1e-3)),)
     assert graph.phrase_graph.statistics()["components"] == 1
-    assert graph.params.pair_weight * graph.synonyms[0][2] in graph.phrase_graph._weights.tolist()
+    assert graph.params.pair_weight * graph.synonyms[0][2] in graph.phrase_graph._graph.es["weight"]
 
 
 # -- search
@@ -218,3 +219,23 @@ def test_a_missing_or_foreign_file_is_said(retriever, tmp_path, name):
         (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
         with pytest.raises(DataError, match="do not fit"):
             structure.load(tmp_path / "one", retriever, None)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"fact": [0, 0, 99]}, {"fact": [0, 99, 1]}, {"fact": [-1, 0, 1]}, {"chunks": [99]}, {"fact": [0, 1]}],
+)
+def test_a_position_that_is_none_is_said_at_loading(retriever, tmp_path, row):
+    graph_of(retriever, tmp_path)
+    rows = list(jsonl.read(tmp_path / "facts.jsonl"))
+    jsonl.write(tmp_path / "facts.jsonl", [rows[0] | row, *rows[1:]])
+    with pytest.raises(DataError, match="do not fit"):
+        KnowledgeGraphStructure(Params()).load(tmp_path, retriever, None)
+
+
+def test_a_synonym_that_is_none_is_said_at_loading(retriever, tmp_path):
+    graph_of(retriever, tmp_path)
+    np.save(tmp_path / "synonyms.npy", np.array([[0, 99]], dtype=np.int32))
+    np.save(tmp_path / "synonym_cosines.npy", np.ones(1))
+    with pytest.raises(DataError, match="do not fit"):
+        KnowledgeGraphStructure(Params()).load(tmp_path, retriever, None)

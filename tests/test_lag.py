@@ -143,7 +143,7 @@ def test_two_weak_sub_answers_in_a_row_end_the_chain(retriever, weak):
     twice = [weak, weak] if weak.content != "prose" else [*BAD, *BAD]
     client, trace, record = run(retriever, [plan(*SUBS), *twice])
     assert forms(client)[-1] == "text" and searches(trace)[-1] == QUESTION and len(searches(trace)) == 3
-    assert fallbacks(trace)[-1] == ("terminated: weak", "question")
+    assert fallbacks(trace)[-1] == ("terminated_weak", "question")
     assert record.stop_reason == "terminated_weak" and "Notes" not in user(client, -1)
     assert list(record.cited) == [h.chunk_id for h in retriever.dense(QUESTION, 3)]
 
@@ -160,7 +160,7 @@ def test_a_redundant_sub_answer_ends_the_chain_unless_it_is_the_last(retriever):
     again = [SUBS[0], SUBS[0], SUBS[0]]
     _, trace, record = run(retriever, [plan(*again), GOOD[0], GOOD[0]])
     assert record.stop_reason == "terminated_redundant" and len(searches(trace)) == 3
-    assert fallbacks(trace) == [("terminated: redundant", "question")]
+    assert fallbacks(trace) == [("terminated_redundant", "question")]
     _, trace, record = run(retriever, [plan(*again[:2]), GOOD[0], GOOD[0]])
     assert record.stop_reason == "answered" and events(trace, "sub_answer")[1]["redundant"]
 
@@ -201,6 +201,6 @@ def test_nothing_found(retriever, monkeypatch):
     assert fallbacks(trace) == [
         ("no_passages", "unsupported"),
         ("no_passages", "unsupported"),
-        ("terminated: weak", "question"),
+        ("terminated_weak", "question"),
         ("no_passages", "the question alone"),
     ]

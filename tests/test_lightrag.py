@@ -14,6 +14,7 @@ from fake_embedder import small_retriever
 from project_fixture import WORLD, FakeClient, answer, events, prompts_of
 from scripted_server import OVERFLOW, Say, little_model
 
+from multihop import jsonl
 from multihop.errors import ConfigError, DataError, MultihopError, ReplayMiss
 from multihop.llm.client import Refused
 from multihop.retrieval.tokens import count_tokens
@@ -88,10 +89,11 @@ def test_what_is_asked_and_written(tmp_path):
         ("Oda Wren", "The Lantern Ferry"),
         ("Skarholm", "The Lantern Ferry"),
     ]
-    assert sorted(files(tmp_path / "out")) == ["entities.jsonl", "entities.npy", "relations.jsonl", "relations.npy"]
+    both = [f"{name}.{kind}" for name in ("entities", "relations") for kind in ("jsonl", "npy")]
+    assert sorted(files(tmp_path / "out")) == sorted([*both, "failed.jsonl"])
+    assert files(tmp_path / "out")["failed.jsonl"] == b""
     assert statistics["entities"] == len(index.entities) == 12
     assert statistics["chunks_without_entities"] == statistics["failed_calls"] == statistics["summary_calls"] == 0
-    assert statistics["bytes"] == sum(map(len, files(tmp_path / "out").values()))
 
 
 def test_neither_workers_nor_time_nor_place_decides_a_byte(tmp_path):
@@ -137,7 +139,7 @@ def test_nothing_extracted_means_dense_retrieval(tmp_path):
     index, statistics, _ = build(retriever, tmp_path / "out", lambda body: Say("<|COMPLETE|>"))
     assert (statistics["entities"], statistics["chunks_without_entities"]) == (0, 12)
     _, trace, record = answer(retriever, "lightrag", FakeClient(asker()), QUESTION, structure=index, k=3)
-    assert events(trace, "fallback") == [{"what": "lightrag", "to": "dense"}] and record.status == "ok"
+    assert events(trace, "fallback") == [{"what": "no_passages", "to": "dense"}] and record.status == "ok"
     assert list(trace.read) == [h.chunk_id for h in retriever.dense(QUESTION, 3)]
 
 
@@ -170,6 +172,22 @@ def test_a_passage_that_is_refused_or_too_long(tmp_path):
 
     _, statistics, _ = build(small_retriever(tmp_path, WORLD), tmp_path / "out", script)
     assert statistics["failed_calls"] == statistics["chunks_without_entities"] == 2
+    extraction, too_long = jsonl.read(tmp_path / "out/failed.jsonl")
+    assert {(row["step"], *row["of"]) for row in (extraction, too_long)} == {("extraction", "p4"), ("extraction", "p9")}
+    assert sorted(row["error"].partition(":")[0] for row in (extraction, too_long)) == ["ContextOverflow", "Refused"]
+
+
+def test_a_failed_round_of_gleaning_names_its_passage(tmp_path):
+    def script(body):
+        more = len(body["messages"]) == 4
+        return Say("") if more else Say(f"entity{D}Tavik{D}other{D}a town\n<|COMPLETE|>")
+
+    passages = [("Tavik", "Tavik."), ("Tavik", "Tavik. It is a town."), ("Tavik", "Tavik.")]
+    retriever = small_retriever(tmp_path, passages)
+    build(retriever, tmp_path / "out", script, prompt="package", gleaning=1)
+    rows = list(jsonl.read(tmp_path / "out/failed.jsonl"))
+    assert [row["of"] for row in rows] == [["p0", "p2"], ["p1"]]  # a passage that begins another is not taken for it
+    assert {(row["step"], row["error"]) for row in rows} == {("extraction", "empty reply")}
 
 
 def test_what_our_client_raises_stops_the_build_and_writes_nothing(tmp_path):
@@ -258,6 +276,24 @@ def test_descriptions_are_merged_by_the_model_from_the_packages_threshold_on(tmp
     assert [said.index(f"in {title}") for title, _ in WORLD] == sorted(said.index(f"in {title}") for title, _ in WORLD)
 
 
+@pytest.mark.parametrize("outcome", [Say(" "), Refused("no"), OVERFLOW], ids=["empty", "refused", "too long"])
+def test_a_merge_that_fails_leaves_the_descriptions_as_they_are(tmp_path, outcome):
+    def script(body):
+        if "Records:" in body["messages"][-1]["content"]:
+            return hub(body)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    retriever = small_retriever(tmp_path, WORLD)
+    index, statistics, _ = build(retriever, tmp_path / "out", script, summary_from=8)
+    said = index.entities[0].said.split("; ")
+    assert sorted(said) == sorted(f"in {title}" for title, _ in WORLD)
+    assert statistics["failed_calls"] == statistics["summary_calls"] == 1
+    [row] = jsonl.read(tmp_path / "out/failed.jsonl")
+    assert (row["step"], row["of"]) == ("summary", "Everywhere") and row["error"]
+
+
 def test_the_packages_own_prompt_and_gleaning(tmp_path):
     retriever = small_retriever(tmp_path, WORLD[:2])
     script = lambda body: Say(f"entity{D}Tavik{D}other{D}a town\n<|COMPLETE|>")  # noqa: E731
@@ -322,7 +358,7 @@ def test_the_shortest_question(tmp_path):
     retriever = small_retriever(tmp_path, WORLD)
     index, _, _ = build(retriever, tmp_path / "out")
     _, trace, record = answer(retriever, "lightrag", FakeClient(asker()), "?", structure=index)
-    assert events(trace, "fallback") == [{"what": "lightrag", "to": "dense"}] and record.status == "ok"
+    assert events(trace, "fallback") == [{"what": "no_passages", "to": "dense"}] and record.status == "ok"
 
 
 def test_mix_adds_what_the_question_is_near_to(tmp_path):

@@ -14,7 +14,7 @@ from project_fixture import WORLD, FakeClient, answer, events
 from scipy import sparse
 from scripted_server import Say
 
-from multihop.methods.linearrag import Activation, Params, breadth_first, passage_weights, propagate
+from multihop.methods.linearrag import Activation, Params, _seeded, passage_weights, propagate
 from multihop.structures import ppr
 
 QUESTION = "Who is the mayor of the town where Oda Wren, author of The Lantern Ferry, lived?"
@@ -24,6 +24,36 @@ READ = Say("Because: it says so.\nAnswer: Karla Möhn")
 
 
 # -- propagation
+
+
+def breadth_first(graph, seeds, cosines, p):
+    """What ``propagate`` computes, as the authors' code does it: entity by entity."""
+    active, used = _seeded(len(graph.entities), seeds), set()
+    current = dict(sorted(seeds.items()))
+    for tier in range(2, p.max_iterations + 1):
+        reached: dict[int, float] = {}
+        for entity, value in sorted(current.items()):
+            if value < p.threshold:
+                continue
+            rows = [s for s in _row(graph.entity_sentences, entity) if s not in used]
+            similar = dict(zip(rows, cosines(np.array(rows, dtype=int)).tolist(), strict=True))
+            for sentence in sorted(rows, key=lambda s: (-similar[s], s))[: p.top_k_sentence]:
+                used.add(sentence)
+                gained = value * similar[sentence]
+                if gained < p.threshold:
+                    continue
+                for other in _row(graph.sentence_entities, sentence):
+                    active.weights[other] += gained
+                    reached[other] = max(reached.get(other, 0.0), gained)
+        for entity, value in reached.items():
+            if not active.tiers[entity]:
+                active.scores[entity], active.tiers[entity] = value, tier
+        current = reached
+    return active
+
+
+def _row(links, row: int) -> list[int]:
+    return links.indices[links.indptr[row] : links.indptr[row + 1]].tolist()
 
 
 def links(rows: list[list[int]], sentences: int) -> SimpleNamespace:
@@ -152,6 +182,7 @@ def test_golden(world):
     [search] = events(trace, "retrieve")
     assert search["chunk_ids"] == list(record.cited) == list(record.read) == GOLDEN
     assert search["scores"] == sorted(search["scores"], reverse=True) and search["tool"] == "linearrag"
+    assert search["scores"][0] == 1.0 and all(s == round(s, 6) for s in search["scores"])  # on every processor
     assert events(trace, "propagation") == [GOLDEN_ACTIVE]
     assert (record.short, record.stop_reason, record.loops, record.retrieval_calls) == ("Karla Möhn", "answered", 1, 1)
 

@@ -10,7 +10,6 @@ from project_fixture import WORLD
 
 from multihop.errors import DataError
 from multihop.structures import passage_graph
-from multihop.structures.passage_graph import ENTITY, KEYWORD, NEAREST
 
 NONE = {"keywords": 0, "nearest": 0}
 
@@ -24,18 +23,23 @@ def listed(graph, place):
     return [int(c[1:]) for c in graph.neighbours([f"p{place}"])]
 
 
-def kinds_of(graph, a, b):
-    row = slice(graph.indptr[a], graph.indptr[a + 1])
-    [place] = np.flatnonzero(graph.indices[row] == b)
-    return int(graph.kinds[row][place])
+def kinds(statistics):
+    return [statistics[f"{kind}_links"] for kind in ("entity", "keyword", "nearest")]
+
+
+class Nameless(Capitalised):
+    """No passage has an entity."""
+
+    def of(self, chunk_id):
+        return ()
 
 
 def test_entities_alone(tmp_path):
     graph, statistics = graph_over(tmp_path, PASSAGES, **NONE)
     # Ilva Dorn, The Glass Harbour: p0, p2; Marrow Bay: p0, p1, p4; Sund: p1, p3; Tomas Reed: p1, p4.
     assert [listed(graph, i) for i in range(5)] == [[1, 2, 4], [0, 3, 4], [0], [1], [0, 1]]
-    assert set(graph.kinds.tolist()) == {ENTITY} and statistics["linking_entities"] == 5
-    assert statistics["links"] == 10 == statistics["entity_links"] and statistics["isolated"] == 0
+    assert kinds(statistics) == [10, 0, 0] and statistics["linking_entities"] == 5
+    assert statistics["links"] == 10 and statistics["isolated"] == 0
     assert (statistics["nodes"], statistics["max_degree"], statistics["components"]) == (5, 3, 1)
 
 
@@ -57,7 +61,7 @@ def test_keywords_are_shared_words_and_no_stop_words(tmp_path):
     texts = [("a", "the ferry crossed the ferry lane"), ("b", "the ferry was sold"), ("c", "the lane was long")]
     graph, statistics = graph_over(tmp_path, texts, nearest=0, keywords=1, max_df=2)
     assert listed(graph, 0) == [1] and listed(graph, 2) == []  # its best word is ferry: twice there
-    assert kinds_of(graph, 0, 1) == KEYWORD and statistics["linking_keywords"] == 1
+    assert kinds(statistics) == [0, 2, 0] and statistics["linking_keywords"] == 1
     two, _ = graph_over(tmp_path / "two", texts, nearest=0, keywords=2, max_df=2)
     assert listed(two, 0) == [1, 2]
 
@@ -65,15 +69,23 @@ def test_keywords_are_shared_words_and_no_stop_words(tmp_path):
 def test_nearest_links_are_the_exact_ones_both_ways(tmp_path, monkeypatch):
     monkeypatch.setattr(passage_graph, "BLOCK", 5)  # several blocks
     retriever = small_retriever(tmp_path, WORLD)
-    graph, statistics = built("passage_graph", retriever, tmp_path / "g", Capitalised(retriever), max_df=2, keywords=0)
+    graph, statistics = built("passage_graph", retriever, tmp_path / "g", Nameless(retriever), keywords=0)
     vectors = np.stack([retriever.chunk_vector(c.id) for c in retriever.chunks]).astype(float)
     cosine = np.round(vectors @ vectors.T, 9)
     np.fill_diagonal(cosine, -2)
     best = [set(np.argsort(-row, kind="stable")[:10].tolist()) for row in cosine]
     for a in range(len(WORLD)):
-        near = {b for b in range(len(WORLD)) if b in best[a] or a in best[b]}
-        assert near == {b for b in listed(graph, a) if kinds_of(graph, a, b) & NEAREST}
-    assert statistics["nearest_links"] >= 12 * 10
+        assert listed(graph, a) == [b for b in range(len(WORLD)) if b in best[a] or a in best[b]]
+    assert kinds(statistics) == [0, 0, statistics["links"]] and statistics["links"] >= 12 * 10
+
+
+def test_a_link_may_be_of_several_kinds(tmp_path):
+    passages = [("Arle", "the ferry of Arle"), ("Arle again", "a ferry of Arle"), ("Other", "nothing shared")]
+    _, statistics = graph_over(tmp_path, passages, nearest=1, keywords=1, max_df=2)
+    assert statistics["entity_links"] == 2 == statistics["keyword_links"] and statistics["nearest_links"] == 4
+    assert statistics["links"] == 4  # 0-1 for all three reasons, 2 to its nearest
+    _, capped = graph_over(tmp_path / "capped", passages, nearest=2, keywords=1, max_df=2, max_degree=1)
+    assert kinds(capped) == [2, 2, 3] and capped["links"] == 3  # what the cap leaves
 
 
 def test_blocks_change_nothing(tmp_path, monkeypatch):
@@ -125,8 +137,8 @@ def test_missing_and_foreign_files_are_said(tmp_path):
     other = small_retriever(tmp_path / "world", WORLD)
     with pytest.raises(DataError, match="do not fit"):
         made.load(tmp_path / "graph", other, None)
-    (tmp_path / "graph" / "kinds.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match=r"kinds\.npy.*dvc repro"):
+    (tmp_path / "graph" / "indices.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(DataError, match=r"indices\.npy.*dvc repro"):
         made.load(tmp_path / "graph", retriever, None)
     (tmp_path / "graph" / "indptr.npy").unlink()
     with pytest.raises(DataError, match=r"indptr\.npy"):

@@ -224,6 +224,7 @@ def test_a_checkpoint_is_taken_over_and_used(project, serve):
     write_params(project, network_params({"checkpoint": "released"}))
     _, card = train(project)
     assert server.bodies == [] and card["label"] == "released checkpoint"
+    assert set(card["graph"]) == {"digest", "phrases", "facts", "synonyms"} and card["graph"]["facts"] > 10
     assert card["sizes"] == {"features": 6, "hidden": 4, "layers": 6} and card["embedder"]
     assert run_project(project, "gfm_rag") == {"ok": 2}
 

@@ -255,7 +255,7 @@ def test_a_missing_or_damaged_tree_is_refused(tmp_path):
     with pytest.raises(DataError):
         tree.load(tmp_path / "none", retriever, None)
     np.save(tmp_path / "tree/vectors.npy", np.zeros((2, 24), dtype=np.float16))
-    with pytest.raises(DataError, match="do not fit together"):
+    with pytest.raises(DataError, match="do not fit"):
         tree.load(tmp_path / "tree", retriever, None)
     (tmp_path / "tree/nodes.jsonl").write_text('{"id": 0, "children": []}\n')
     with pytest.raises(DataError, match="damaged"):

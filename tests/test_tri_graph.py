@@ -64,13 +64,20 @@ def test_pagerank_follows_shares_of_mentions(tmp_path):
     assert scores[arle] == pytest.approx(3 * scores[dorvik]) and scores[-1] == 0
 
 
-def test_adjacent_passages_are_linked_only_on_demand(tmp_path):
-    apart, statistics = graph_over(tmp_path / "a", [("a", "one"), ("b", "two"), ("c", "three")])
+def test_a_name_is_a_whole_word(tmp_path):
+    passages = [("Art", "the party was large. the part of Art was small. a house of art (Art) and Art's."), ("x", "y")]
+    retriever = small_retriever(tmp_path, passages)
+    graph, _ = built("tri_graph", retriever, tmp_path / "graph", Capitalised(retriever))
+    assert [s.strip() for s in sentences_with(graph, retriever, "art")] == [
+        "the part of Art was small",
+        "a house of art (Art) and Art's",
+    ]
+    assert graph.mentions[[graph.entities.index("art")]].toarray()[0].tolist() == [5, 0]
+
+
+def test_passages_are_linked_by_entities_alone(tmp_path):
+    _, statistics = graph_over(tmp_path, [("a", "one"), ("b", "two"), ("c", "three")])
     assert statistics["edges"] == 0 and statistics["components"] == statistics["isolated"] == 3
-    linked, joined = graph_over(tmp_path / "b", [("a", "one"), ("b", "two"), ("c", "three")], adjacent=True)
-    assert joined["edges"] == 2 and joined["components"] == 1
-    scores = linked.graph.pagerank(np.array([1.0, 0, 0]), 0.5)
-    assert scores[1] > scores[2] > 0 and apart.graph.statistics()["edges"] == 0
 
 
 # -- seeds

@@ -83,11 +83,3 @@ async def _build_cell(session: Session, name: str, dataset: str, setting: str) -
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def estimate(session: Session, name: str) -> dict[str, Cost]:
-    """What building would ask, by dataset/setting; needs the index stage."""
-    structure = registry.create(session.params, name)
-    prompts = load_prompts(session.root, structure.name)
-    cells = session.params.structure_cells(name)
-    return {f"{d}/{s}": structure.estimate(open_index(session, d, s), prompts) for d, s in cells}

@@ -178,7 +178,7 @@ class Params(Strict):
     def _check_training(self) -> None:
         for name, run in self.learned_runs.items():
             if run.trained is None:
-                raise ValueError(f"learned_runs.{name}.trained: needed: a name of controllers, or baselines")
+                raise ValueError(f"learned_runs.{name}.trained: needed: a name of controllers, networks, or baselines")
             if self.training:
                 _known(f"learned_runs.{name}.trained", run.trained, [*self.controllers, *self.networks, "baselines"])
         if "baselines" in self.controllers:
@@ -186,6 +186,11 @@ class Params(Strict):
         if not self.training:
             if self.controllers:
                 raise ValueError("training: needed, because controllers are trained")
+            for name, network in self.networks.items():
+                if not network.checkpoint:
+                    raise ValueError(f"networks.{name}.checkpoint: needed where training is empty: no train questions")
+                if not network.setting:
+                    raise ValueError(f"networks.{name}.setting: needed where training is empty")
             return
         if len(self.training) > 1:
             raise ValueError(f"training: one is enough, found {', '.join(self.training)}")

@@ -40,6 +40,9 @@ COLLECT = {"llm_calls": 11.3, "prompt_tokens": 6560.0, "completion_tokens": 470.
 answered): distinct calls, mean over the demo's 12 questions."""
 TUNE = {"llm_calls": 7.8, "prompt_tokens": 4130.0, "completion_tokens": 290.0}
 """One train question for the router (three strategies) and the depth (three values), mean over 6 questions."""
+TEXT_ALONE = ("openie", "lightrag")
+"""Structures whose requests follow from the passages' texts alone: an embedder more costs nothing. What any other one
+asks may rest on vectors (the tree's clusters do): it is counted for each embedder."""
 JUDGE_TOKENS, JUDGE_OUTPUT = 330, 8
 """One judgement and one extraction, both with their fixed prompts."""
 
@@ -143,12 +146,12 @@ def _hours(params: Params, reader: Reader, calls: float, prompt: float, completi
 
 
 def _index_line(name: str, params: Params, prices: Prices, root: Path) -> Line:
-    """The sum over the cells of an index; a corpus that several datasets share is paid once in each setting."""
+    """The sum over the cells of an index; what several of them ask alike is answered, and paid, once."""
     cells = params.structure_cells(name)
-    corpora = {(setting, _corpus(root, dataset, params)): dataset for dataset, setting in reversed(cells)}
+    paid = {_asked(name, dataset, setting, params, root): (dataset, setting) for dataset, setting in reversed(cells)}
     calls, prompt, completion, usd, hours = 0.0, 0.0, 0.0, 0.0, 0.0
     base = _per_passage(root, name, params) if cells else {}
-    for (setting, _), dataset in corpora.items():
+    for dataset, setting in paid.values():
         reader = params.readers[params.settings[setting].reader]
         passages, tokens = _passages(root, dataset, params)
         longer = max(1.0, tokens / base["passage"])
@@ -161,6 +164,15 @@ def _index_line(name: str, params: Params, prices: Prices, root: Path) -> Line:
         hours += _hours(params, reader, asked, read, wrote)
         calls, prompt, completion = calls + asked, prompt + read, completion + wrote
     return Line(f"(index {name})", len(cells), 0, calls, prompt, completion, usd, hours)
+
+
+def _asked(name: str, dataset: str, setting: str, params: Params, root: Path) -> tuple[Any, ...]:
+    """What decides the requests of an index in one of its cells: the store answers a second such cell."""
+    chosen = params.settings[setting]
+    reader = params.readers[chosen.reader]
+    text_alone = params.structure(name).structure in TEXT_ALONE
+    embedder = None if text_alone else chosen.embedder
+    return reader.model, reader.temperature, embedder, chosen.corpus, _corpus(root, dataset, params)
 
 
 def _per_passage(root: Path, name: str, params: Params) -> dict[str, float]:
@@ -227,9 +239,10 @@ def report(params: Params, root: Path) -> str:
         f"{sum(r.usd for r in rows):>9.2f}{sum(r.hours for r in rows):>8.1f}"
     )
     note = (
-        "As if everything were asked anew: stored and recorded answers cost nothing; an index of a corpus that\n"
-        "several datasets share is paid once. From the demo's measured tokens per question and passage, scaled by\n"
-        "passage length; hours at 1.5 s a call and 16 workers for a server, at 45/17 tokens/s for the embedded model\n"
-        "without its prefix cache. An agent that uses a larger loop limit costs more."
+        "As if everything were asked anew: stored and recorded answers cost nothing; an index is paid once for all\n"
+        "datasets with one corpus and all settings that ask the same (RAPTOR's tree: for each embedder). From the\n"
+        "demo's measured tokens per question and passage, scaled by passage length; hours at 1.5 s a call and 16\n"
+        "workers for a server, at 45/17 tokens/s for the embedded model without its prefix cache. An agent that uses\n"
+        "a larger loop limit costs more, and so does LightRAG with its package's prompt, longer than the demo's."
     )
     return "\n".join([head, *body, total, note])

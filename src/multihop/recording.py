@@ -16,7 +16,7 @@ from multihop.session import Session
 from multihop.store import as_sent, read_recording, request_key
 
 SECONDS = Path("data/recordings/index_seconds.json")
-"""What building took, measured while the recording was made."""
+"""What building took, measured while this profile's recording was made."""
 
 
 async def record(session: Session, questions: int, setting: str, out: Path) -> None:
@@ -33,7 +33,7 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
         for name in session.params.controllers:
             training.fit(session, name)
     for name in (*session.params.structures, *session.params.graphs):
-        _note_seconds(session.root / SECONDS, name, await building.build(session, name))
+        _note_seconds(session.root / SECONDS, session.params.profile, name, await building.build(session, name))
     for name in session.params.networks:
         await training_network.train(session, name)
     for first in range(1, questions + 1):
@@ -58,10 +58,14 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
     print(f"{out}: {count} entries, {(session.root / out).stat().st_size / 1e6:.1f} MB")
 
 
-def _note_seconds(path: Path, name: str, built: dict[str, building.Built]) -> None:
-    """Add what a build took where it really computed something; a build that was killed adds up over its parts."""
-    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
-    cells = old["seconds"].setdefault(name, {})
+def _note_seconds(path: Path, profile: str, name: str, built: dict[str, building.Built]) -> None:
+    """Add what a build took where it really computed something; a build that was killed adds up over its parts.
+
+    Another profile's seconds, which came along with its recording, are of other corpora: they go.
+    """
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    seconds = old["seconds"] if old.get("profile", profile) == profile and old else {}
+    cells = seconds.setdefault(name, {})
     for cell, part in built.items():
         if part.computed:
             before = cells.get(cell, {"seconds": 0.0, "live_calls": 0})
@@ -70,8 +74,8 @@ def _note_seconds(path: Path, name: str, built: dict[str, building.Built]) -> No
                 "live_calls": before["live_calls"] + part.live_calls,
             }
     if not cells:
-        del old["seconds"][name]
-    jsonl.write_json(path, {"machine": _machine(), "seconds": old["seconds"]})
+        del seconds[name]
+    jsonl.write_json(path, {"profile": profile, "machine": _machine(), "seconds": seconds})
 
 
 def _machine() -> str:

@@ -6,7 +6,6 @@ change a record. What is answered is in the store; a killed run, started again, 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 import time
@@ -18,6 +17,7 @@ from multihop import config, jsonl
 from multihop.data import splits
 from multihop.errors import MultihopError
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
+from multihop.llm.gathering import gathered
 from multihop.methods import registry
 from multihop.methods.base import Method, Tools, Trace
 from multihop.opening import load_prompts, open_index, open_structure, open_trained, structure_identity
@@ -51,9 +51,7 @@ class Cell:
         """One record, whatever the model does. Errors that concern the whole run pass through."""
         trace = Trace()
         rng = random.Random(f"{seed}:{question.id}")
-        tools = Tools(
-            self.retriever, self.client, self.prompts, trace, seed, rng, self.trained(seed), self.structure
-        )
+        tools = Tools(self.retriever, self.client, self.prompts, trace, seed, rng, self.trained(seed), self.structure)
         error = None
         mode = getattr(self.method, "mode", "short")
         try:
@@ -111,19 +109,39 @@ def open_train_cell(session: Session, run: str, dataset: str) -> Cell:
 
 def open_cell(session: Session, run: str, dataset: str, setting: str, train: bool = False) -> Cell:
     """Raises MultihopError where params, data, index or training do not allow it. ``train``: see open_train_cell."""
-    params = session.params
-    run_config = params.run(run)
-    chosen = params.settings[setting]
-    method = registry.create(run_config, f"params.yaml: {params.where(run)}")
+    run_config = session.params.run(run)
+    method = registry.create(run_config, f"params.yaml: {session.params.where(run)}")
     prompts = load_prompts(session.root, run_config.method)
-    prepared = session.prepared(dataset)
     retriever = open_index(session, dataset, setting, train)
     trained, trained_hash = ((lambda seed: None), "") if train else open_trained(session, run, dataset)
+    identity = _identity(session, method, prompts, setting)
+    if trained_hash:
+        identity["trained"] = trained_hash
     structure = None
     if run_config.structure and not train:
         structure = open_structure(session, run_config.structure, dataset, setting, retriever)
-    identity = {
-        "method": run_config.method,
+        identity["structure"] = structure_identity(session, run_config.structure, setting, retriever)
+    return Cell(
+        run,
+        dataset,
+        setting,
+        method,
+        session.client(session.params.settings[setting].reader),
+        retriever,
+        prompts,
+        config.fingerprint(identity),
+        splits.corpus_hash(session.prepared(dataset))[:16],
+        trained,
+        structure,
+    )
+
+
+def _identity(session: Session, method: Method, prompts: Mapping[str, str], setting: str) -> dict[str, Any]:
+    """What decides a cell's records, beside its data, training and structure."""
+    params = session.params
+    chosen = params.settings[setting]
+    return {
+        "method": method.name,
         "options": method.params.model_dump(mode="json"),
         "reader": params.readers[chosen.reader].model_dump(mode="json"),
         "endpoint": params.endpoints[params.readers[chosen.reader].endpoint].model_dump(
@@ -134,23 +152,6 @@ def open_cell(session: Session, run: str, dataset: str, setting: str, train: boo
         "retrieval": session.retrieval_params(),
         "prompts": prompts,
     }
-    if trained_hash:
-        identity["trained"] = trained_hash
-    if structure is not None:
-        identity["structure"] = structure_identity(session, run_config.structure, setting, retriever)
-    return Cell(
-        run,
-        dataset,
-        setting,
-        method,
-        session.client(chosen.reader),
-        retriever,
-        prompts,
-        config.fingerprint(identity),
-        splits.corpus_hash(prepared)[:16],
-        trained,
-        structure,
-    )
 
 
 async def run(session: Session, name: str) -> dict[str, int]:
@@ -187,21 +188,17 @@ def _refuse_many_errors(session: Session, name: str, counts: dict[str, int], sai
 
 async def _answer_all(cell: Cell, jobs: list[tuple[Question, int]], workers: int) -> list[RunRecord]:
     """All records, ``workers`` questions at a time; the first fatal error cancels the rest."""
-    gate = asyncio.Semaphore(workers)
     progress = Progress(f"{cell.run} {cell.dataset} {cell.setting}", len(jobs))
     records: list[RunRecord] = []
 
-    async def one(question: Question, seed: int) -> None:
-        async with gate:
-            record = await cell.answer(question, seed)
+    async def one(job: tuple[Question, int]) -> None:
+        record = await cell.answer(*job)
         records.append(record)
         progress.step(record)
         if len(records) == FIRST_ERRORS and all(r.status == "error" for r in records):
             raise MultihopError(f"the first {FIRST_ERRORS} questions all failed: {record.error}")
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(q, seed)) for q, seed in jobs]
-    del tasks
+    await gathered(jobs, one, workers)
     return records
 
 

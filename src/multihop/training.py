@@ -6,8 +6,8 @@ Everything is asked through the store, so that a killed collection goes on where
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from multihop.data.formats import sample
 from multihop.data.prepare import plain_text
 from multihop.errors import ConfigError, DataError
 from multihop.evaluation.answers import score_answer
+from multihop.llm.gathering import gathered
 from multihop.methods.base import Tools, Trace
 from multihop.methods.operations import Workspace, start
 from multihop.methods.reading import read_and_answer
@@ -95,21 +96,24 @@ def refuse_leakage(train: list[Question], dev: list[Question], dataset: str) -> 
 
 async def collect(session: Session) -> dict[str, int]:
     """Write data/trajectories/<dataset>/states.jsonl for each training dataset; returns states by dataset."""
-    training = _training(session)
     counts = {}
-    for dataset in sorted(set(training.datasets.values())):
-        trainer = open_trainer(session, dataset, training.run, training.questions)
-        jobs = [(q, seed) for q in trainer.questions for seed in training.collection_seeds]
+    for dataset in sorted(set(_training(session).datasets.values())):
         try:
-            rows = await gather(session, training.setting, [_trajectories(trainer, q, seed) for q, seed in jobs])
+            rows = await _states(session, dataset)
         finally:
             session.side_log("collect")
-        flat = sorted(
-            (row for each in rows for row in each), key=lambda r: (r["seed"], r["qid"], r["rollout"], r["step"])
-        )
-        jsonl.write(session.root / "data/trajectories" / dataset / "states.jsonl", flat)
-        counts[dataset] = len(flat)
+        jsonl.write(session.root / "data/trajectories" / dataset / "states.jsonl", rows)
+        counts[dataset] = len(rows)
     return counts
+
+
+async def _states(session: Session, dataset: str) -> list[dict[str, Any]]:
+    training = _training(session)
+    trainer = open_trainer(session, dataset, training.run, training.questions)
+    jobs = [(q, seed) for q in trainer.questions for seed in training.collection_seeds]
+    found = await gather(session, training.setting, jobs, lambda job: _trajectories(trainer, *job))
+    rows = [row for each in found for row in each]
+    return sorted(rows, key=lambda r: (r["seed"], r["qid"], r["rollout"], r["step"]))
 
 
 async def collect_slice(session: Session, dataset: str, first: int) -> None:
@@ -121,17 +125,11 @@ async def collect_slice(session: Session, dataset: str, first: int) -> None:
             await _trajectories(trainer, question, seed)
 
 
-async def gather(session: Session, setting: str, jobs: list[Any]) -> list[Any]:
-    """Results of coroutines in order, as many at a time as the setting's reader has workers."""
-    gate = asyncio.Semaphore(session.workers(session.params.settings[setting].reader))
-
-    async def one(job: Any) -> Any:
-        async with gate:
-            return await job
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(job)) for job in jobs]
-    return [t.result() for t in tasks]
+async def gather(
+    session: Session, setting: str, items: Sequence[Any], ask: Callable[[Any], Awaitable[Any]]
+) -> list[Any]:
+    """``ask`` of every item, in order, as many at a time as the setting's reader has workers."""
+    return await gathered(items, ask, session.workers(session.params.settings[setting].reader))
 
 
 async def _trajectories(trainer: Trainer, question: Question, seed: int) -> list[dict[str, Any]]:
@@ -290,7 +288,7 @@ async def _answers(
         return trainer.f1(answer.short or "", trainer.gold[question.id])
 
     training = _training(session)
-    found = await gather(session, training.setting, [one(q) for q in trainer.questions])
+    found = await gather(session, training.setting, trainer.questions, one)
     return list(zip(trainer.questions, found, strict=True))
 
 

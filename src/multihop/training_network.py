@@ -79,20 +79,17 @@ def _entry(session: Session, name: str) -> tuple[config.Network, str, list[str]]
     entry = params.networks[name]
     if params.structure(entry.structure).structure != GFMRag.structure:
         raise ConfigError(f"params.yaml: networks.{name}.structure: needs an entry of structure {GFMRag.structure!r}")
-    setting = params.network_setting(entry)
-    if setting is None:
-        raise ConfigError(f"params.yaml: networks.{name}.setting: needed where there is no training")
-    if training is None and entry.checkpoint is None:
-        raise ConfigError(f"params.yaml: training is empty: networks.{name} has no train questions")
-    return entry, setting, sorted(set(training.datasets.values())) if training else list(params.datasets)
+    datasets = sorted(set(training.datasets.values())) if training else list(params.datasets)
+    return entry, params.network_setting(entry), datasets
 
 
 def _take_checkpoint(session: Session, name: str, entry: config.Network, setting: str, dataset: str) -> Path:
     retriever = open_index(session, dataset, setting)
     features = len(retriever.chunk_vector(retriever.chunks[0].id))
     network, about = read_checkpoint(session.root / str(entry.checkpoint), features)
+    graph = open_structure(session, entry.structure, dataset, setting, retriever)
     folder = session.trained(name, dataset)
-    gnn.save(folder, network, {"network": name, "setting": setting, **about})
+    gnn.save(folder, network, {"network": name, "setting": setting, "graph": _graph_facts(graph), **about})
     return folder
 
 
@@ -149,7 +146,7 @@ async def _examples(
             question, retriever.query_vector(question.text), linked, positives, tuple(gold[question.id]), dense
         )
 
-    return await gather(session, setting, [one(q) for q in questions]), unnamed
+    return await gather(session, setting, questions, one), unnamed
 
 
 # -- training
@@ -170,12 +167,7 @@ async def _train(
     method = _method(session, name)
     asked, unnamed = await _examples(session, method, graph, setting, questions + held_out, gold)
     examples, unseen = asked[: len(questions)], asked[len(questions) :]
-    usable = [e for e in examples if e.linked and e.positives]
-    if not usable:
-        raise DataError(
-            f"training {name} on {dataset}: no train question has an entity and a gold passage with phrases in the "
-            f"graph {entry.structure}; see its statistics (data/structures)"
-        )
+    usable = _usable(examples, f"{name} on {dataset}", entry.structure)
     options = gnn_fit.Options(entry.hidden, entry.layers, entry.epochs, entry.learning_rate, entry.seed)
     network, losses = gnn_fit.fit(
         gnn.Graph.of(graph),
@@ -189,12 +181,7 @@ async def _train(
         "trained_on": dataset,
         "setting": setting,
         "profile": session.params.profile,
-        "graph": {
-            "digest": jsonl.digest([graph.phrases, graph.relations, graph.facts, graph.synonyms]),
-            "phrases": len(graph.phrases),
-            "facts": len(graph.facts),
-            "synonyms": len(graph.synonyms),
-        },
+        "graph": _graph_facts(graph),
         "questions": counts
         | {"trained_on": len(usable), "left_out": len(examples) - len(usable), "without_entities": unnamed},
         "options": entry.model_dump(exclude={"structure", "checkpoint", "setting"}),
@@ -204,6 +191,26 @@ async def _train(
     folder = session.trained(name, dataset)
     gnn.save(folder, network, card)
     return folder
+
+
+def _usable(examples: list[Example], where: str, structure: str) -> list[Example]:
+    """Those that something can be learned from. Raises DataError where there is none."""
+    if not (usable := [e for e in examples if e.linked and e.positives]):
+        raise DataError(
+            f"training {where}: no train question has an entity and a gold passage with phrases in the graph "
+            f"{structure}; see its statistics (data/structures)"
+        )
+    return usable
+
+
+def _graph_facts(graph: KnowledgeGraph) -> dict[str, Any]:
+    """Which graph a network was made for: with another one the card, and so the runs, are others."""
+    return {
+        "digest": jsonl.digest([graph.phrases, graph.relations, graph.facts, graph.synonyms]),
+        "phrases": len(graph.phrases),
+        "facts": len(graph.facts),
+        "synonyms": len(graph.synonyms),
+    }
 
 
 def _method(session: Session, name: str) -> GFMRag:

@@ -13,12 +13,12 @@ PIECE = 50_000
 
 
 @functools.cache
-def _encoding() -> bpe_openai.Encoding:
+def encoding() -> bpe_openai.Encoding:
     return bpe_openai.get_encoding("o200k_base")
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Cut very long text, before a space where there is one near (a space opens a token)."""
+def pieces(text: str) -> Iterator[str]:
+    """Very long text, cut before a space where there is one near (a space opens a token)."""
     start = 0
     while len(text) - start > PIECE:
         end = start + PIECE
@@ -30,16 +30,16 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def count(text: str) -> int:
-    return sum(len(_encoding().encode_ordinary(piece)) for piece in _pieces(text))
+    return sum(len(encoding().encode_ordinary(piece)) for piece in pieces(text))
 
 
 def token_ends(text: str) -> list[int]:
     """For each token, where it ends (offset in characters); a split character ends with its first token."""
-    ids = (token for piece in _pieces(text) for token in _encoding().encode_ordinary(piece))
+    ids = (token for piece in pieces(text) for token in encoding().encode_ordinary(piece))
     return list(accumulate(map(_characters, ids)))
 
 
 @functools.cache
 def _characters(token: int) -> int:
     """Characters that the token opens: bytes other than UTF-8's continuation bytes (0b10xxxxxx)."""
-    return sum(byte & 0xC0 != 0x80 for byte in _encoding().decode_single_token_bytes(token))
+    return sum(byte & 0xC0 != 0x80 for byte in encoding().decode_single_token_bytes(token))

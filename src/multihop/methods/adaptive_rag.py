@@ -78,8 +78,7 @@ class AdaptiveRag:
 
     async def _ask(self, question: Question, tools: Tools) -> str:
         """The letter that the model picks; C, the most thorough, where it writes none."""
-        user = tools.prompts["route_user"].format(question=question.text)
-        messages = [{"role": "system", "content": tools.prompts["route_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("route", question=question.text)
         reply = await tools.llm("control").chat(messages, max_tokens=self.params.route_tokens)
         if found := _LETTER.match(reply.text):
             return found[1].upper()

@@ -75,6 +75,11 @@ class Tools:
         self.record_search(hits, query, step, tool)
         return hits
 
+    def fallback(self, question: str, k: int, what: str, tool: str) -> list[Hit]:
+        """Dense search where a structured method can't go its own way; ``what`` (snake_case) says why."""
+        self.trace.event(1, "fallback", what=what, to="dense")
+        return self.retrieve(question, k, tool=tool)
+
     def record_search(self, hits: list[Hit], query: str, step: int, tool: str) -> list[str]:
         """Record a search whose hits are shown in full; returns the chunk ids that are new to this question."""
         tokens = sum(count_tokens(self.text(h.chunk_id)) for h in hits if h.chunk_id not in self.trace.read)

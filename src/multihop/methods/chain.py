@@ -45,10 +45,9 @@ async def interleave(
 
 
 async def _think(question: Question, tools: Tools, documents: Documents, thoughts: list[str], max_tokens: int) -> str:
-    user = tools.prompts["ircot_user"].format(
-        passages=documents.text, question=question.text, thoughts=" ".join(thoughts) or "(nothing yet)"
+    messages = tools.messages(
+        "ircot", passages=documents.text, question=question.text, thoughts=" ".join(thoughts) or "(nothing yet)"
     )
-    messages = [{"role": "system", "content": tools.prompts["ircot_system"]}, {"role": "user", "content": user}]
     reply = await tools.llm("control").chat(messages, max_tokens=max_tokens)
     return next_sentence(reply.text, thoughts)
 

@@ -84,8 +84,7 @@ class Corag:
         """The answer to one query from its documents, best last; no call where there are none."""
         if not shown:
             return NO_INFORMATION
-        user = tools.prompts["answer_user"].format(passages=tools.numbered(shown[::-1]), query=query)
-        messages = [{"role": "system", "content": tools.prompts["answer_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("answer", passages=tools.numbered(shown[::-1]), query=query)
         reply = await tools.llm("control").chat(messages, max_tokens=self.params.sub_answer_tokens)
         text = _one_line(reply.text)
         return text if text and NO_INFORMATION not in text.lower() else NO_INFORMATION

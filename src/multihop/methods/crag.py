@@ -59,8 +59,7 @@ class Crag:
         """The action: one grading call over all documents, none where there are none."""
         if not ids:
             return INCORRECT
-        user = tools.prompts["grade_user"].format(passages=tools.numbered(ids), question=question.text, count=len(ids))
-        messages = [{"role": "system", "content": tools.prompts["grade_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("grade", passages=tools.numbered(ids), question=question.text, count=len(ids))
         reply = await tools.llm("control").json(messages, Grades, max_tokens=self.params.grade_tokens)
         if reply.value is None:
             tools.trace.event(1, "parse_failed", what="grades", error=reply.error)
@@ -71,8 +70,7 @@ class Crag:
 
     async def _keywords(self, question: Question, tools: Tools) -> str:
         """The second search's query; the question where the model writes none."""
-        user = tools.prompts["keywords_user"].format(question=question.text)
-        messages = [{"role": "system", "content": tools.prompts["keywords_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("keywords", question=question.text)
         reply = await tools.llm("control").chat(messages, max_tokens=self.params.keyword_tokens)
         lines = (line.removeprefix("Keywords:").strip(" \t\"'") for line in reply.text.splitlines())
         return next((line for line in lines if any(c.isalnum() for c in line)), question.text)

@@ -207,11 +207,7 @@ class RegisterGuide(Nudge):
 
     async def _update(self, step: int, evidence: str) -> None:
         table = "\n".join(self._line(i) for i in self.register.items.values())
-        user = self.tools.prompts["update_user"].format(question=self.question.text, register=table, evidence=evidence)
-        messages = [
-            {"role": "system", "content": self.tools.prompts["update_system"]},
-            {"role": "user", "content": user},
-        ]
+        messages = self.tools.messages("update", question=self.question.text, register=table, evidence=evidence)
         reply = await self.model.json(messages, Update, max_tokens=self.params.register_tokens)
         if reply.value is None:
             self.tools.trace.event(step, "update_failed", why=reply.error)
@@ -245,11 +241,7 @@ class RegisterGuide(Nudge):
         supporting = dict.fromkeys(c for i in self.register.items.values() for c in i.passages)
         shown = dict(_fitting(((c, self.tools.text(c)) for c in supporting), self.params.final_tokens))
         passages = "\n\n".join(f"[{c}] {text}" for c, text in shown.items())
-        user = self.tools.prompts["final_user"].format(question=self.question.text, register=table, passages=passages)
-        messages = [
-            {"role": "system", "content": self.tools.prompts["final_system"]},
-            {"role": "user", "content": user},
-        ]
+        messages = self.tools.messages("final", question=self.question.text, register=table, passages=passages)
         reply = await self.tools.llm().chat(messages, max_tokens=self.params.answer_tokens)
         return final_answer(reply.text, "ready", cited=tuple(shown))
 

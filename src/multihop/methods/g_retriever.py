@@ -11,7 +11,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -35,9 +34,8 @@ class Params(MethodParams):
     nodes: int = Field(10, gt=0)
     """Phrases that get a prize: nodes, nodes - 1, ... 1, best first."""
     edges: int = Field(10, gt=0)
-    """Tiers of equally near edges that get a prize: edges, edges - 1, ... 1, shared by the edges of the tier."""
-    edge_text: Literal["relation", "fact"] = "relation"
-    """What of an edge is compared with the question: the relation's text (as in the code), or the whole fact's."""
+    """Tiers of equally near edges that get a prize: edges, edges - 1, ... 1, shared by the edges of the tier. An
+    edge is as near as its relation's text, as in the code."""
     edge_cost: float = Field(0.5, gt=0)
     """Cost of an edge of the subgraph."""
     context_tokens: int = Field(2000, gt=0)
@@ -71,15 +69,18 @@ class GRetriever:
         p, graph = self.params, tools.structure
         tools.trace.loops = 1
         if not graph.facts or not question.text.strip():
-            tools.trace.event(1, "fallback", what="no facts" if not graph.facts else "no question", to="dense")
-            hits = tools.retrieve(question.text, p.k, tool=self.name)
-            return await self._read(question, "", hits, tools)
+            what = "no_question" if graph.facts else "no_facts"
+            return await self._read(question, "", tools.fallback(question.text, p.k, what, self.name), tools)
         prizes = prizes_of(graph, tools.retriever.query_vector(question.text), p)
         nodes, edges = subgraph(graph, prizes, p.edge_cost)
         text, shown = table(graph, nodes, edges, prizes, p.context_tokens)
         hits = sources(graph, nodes, edges, prizes, p.k)
         tools.trace.event(1, "subgraph", phrases=len(nodes), facts=len(edges), shown=shown)
-        tools.record_search(hits, question.text, 1, self.name)
+        if p.graph_only:  # retrieved, but read by no model
+            chunk_ids, scores = [h.chunk_id for h in hits], [h.score for h in hits]
+            tools.trace.search(1, self.name, question.text, chunk_ids, scores, count_tokens(text))
+        else:
+            tools.record_search(hits, question.text, 1, self.name)
         return await self._read(question, text, hits, tools)
 
     async def _read(self, question: Question, text: str, hits: Sequence[Hit], tools: Tools) -> Answer:
@@ -99,11 +100,8 @@ def prizes_of(graph: KnowledgeGraph, query: np.ndarray, params: Params) -> Prize
     nodes, edges = np.zeros(len(graph.phrases)), np.zeros(len(graph.facts))
     best = graph.phrase_index.search(query, params.nodes)
     nodes[[phrase for phrase, _ in best]] = np.arange(len(best), 0, -1)
-    if params.edge_text == "fact":
-        index, text_of = graph.fact_index, np.arange(len(graph.facts))
-    else:
-        index, text_of = graph.relation_index, np.array([relation for _, relation, _ in graph.facts])
-    found = index.search(query, WIDEN * params.edges)
+    text_of = np.array([relation for _, relation, _ in graph.facts])
+    found = graph.relation_index.search(query, WIDEN * params.edges)
     tiers = [[text for text, _ in tier] for _, tier in groupby(found, key=lambda pair: pair[1])][: params.edges]
     ceiling = np.inf
     for rank, texts in enumerate(tiers):
@@ -117,8 +115,11 @@ def prizes_of(graph: KnowledgeGraph, query: np.ndarray, params: Params) -> Prize
 def subgraph(graph: KnowledgeGraph, prizes: Prizes, cost: float) -> tuple[list[int], list[int]]:
     """(phrases, facts) of a connected subgraph with many prizes and few costs, by position.
 
-    A fact whose prize exceeds the cost becomes a node of its own, worth the rest, with free edges to its phrases.
+    A fact whose prize exceeds the cost becomes a node of its own, worth the rest, with free edges to its phrases. The
+    cost is lowered until the best facts are such (the code's rule): where many share a relation, none else would be.
     """
+    if prizes.edges.any():
+        cost = min(cost, float(prizes.edges.max()) * (1 - DROP / 2))
     ends = np.array([(s, o) for s, _, o in graph.facts], dtype=np.int64)
     rich, plain = np.flatnonzero(prizes.edges > cost), np.flatnonzero(prizes.edges <= cost)
     extra = len(graph.phrases) + np.arange(len(rich))

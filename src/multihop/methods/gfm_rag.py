@@ -52,9 +52,8 @@ class GFMRag:
         if hits:
             tools.record_search(hits, question.text, 1, self.name)
         else:
-            what = "equal scores" if linked else "no entity" if graph.facts else "empty graph"
-            tools.trace.event(1, "fallback", what=what, to="dense")
-            hits = tools.retrieve(question.text, p.k, tool=self.name)
+            what = "equal_scores" if linked else "no_entity" if graph.facts else "no_facts"
+            hits = tools.fallback(question.text, p.k, what, self.name)
         return await read_and_answer(question, [h.chunk_id for h in hits], tools, max_tokens=p.max_tokens)
 
     async def linked(self, question: str, tools: Tools) -> list[int]:
@@ -64,7 +63,7 @@ class GFMRag:
             return []
         found = graph.link(await query_entities(question, tools, self.params.entity_tokens))
         if not found:
-            tools.trace.event(1, "fallback", what="no entity", to="the whole question as one")
+            tools.trace.event(1, "fallback", what="no_entity", to="the whole question as one")
             found = graph.link([question])
         tools.trace.event(1, "linked", phrases=[graph.phrases[i] for i in found])
         return found

@@ -42,10 +42,9 @@ class HippoRAG:
         if seeds:
             tools.trace.event(1, "linked", phrases=[tools.structure.phrases[i] for i in seeds])
             hits = walk(tools.structure, seeds, p.damping, p.k)
+            tools.record_search(hits, question.text, 1, self.name)
         else:
-            tools.trace.event(1, "fallback", what="no phrase for the question", to="dense")
-            hits = tools.retriever.dense(question.text, p.k)
-        tools.record_search(hits, question.text, 1, self.name)
+            hits = tools.fallback(question.text, p.k, "no_phrase", self.name)
         tools.trace.loops = 1
         return await read_and_answer(question, [h.chunk_id for h in hits], tools, max_tokens=p.max_tokens)
 

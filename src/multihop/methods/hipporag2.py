@@ -56,7 +56,6 @@ class HippoRAG2:
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         hits = await self._retrieve(question.text, tools)
-        tools.record_search(hits, question.text, 1, self.name)
         tools.trace.loops = 1
         return await read_and_answer(question, [h.chunk_id for h in hits], tools, max_tokens=self.params.max_tokens)
 
@@ -66,9 +65,10 @@ class HippoRAG2:
         kept = await self._filter(question, found, tools) if found else []
         if kept:
             dense = tools.retriever.dense(question, len(tools.retriever.chunks))
-            return rank(graph, kept, dense, p)
-        tools.trace.event(1, "fallback", what="no fact kept" if found else "no facts", to="dense")
-        return tools.retriever.dense(question, p.k)
+            hits = rank(graph, kept, dense, p)
+            tools.record_search(hits, question, 1, self.name)
+            return hits
+        return tools.fallback(question, p.k, "no_fact_kept" if found else "no_facts", self.name)
 
     async def _filter(self, question: str, found: list[ScoredFact], tools: Tools) -> list[ScoredFact]:
         """Those that the model keeps (recognition memory); all where its reply is of no use."""

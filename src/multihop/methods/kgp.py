@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 from pydantic import Field
 
 from multihop.methods.base import MethodParams, Tools
@@ -48,36 +47,42 @@ class Kgp:
         tools.trace.loops = 1
         visited = [hit.chunk_id for hit in tools.retrieve(question.text, p.start, step=1, tool=self.name)]
         evidences: list[str] = []
-        stop = await self._walk(question, tools, visited, evidences) if visited else "no_documents"
         # Nothing found is nothing to walk from; the reader then answers without passages, as elsewhere.
-        shown = [h.chunk_id for h in nearest(tools, " ".join([question.text, *evidences]), visited, p.k)]
+        stop, seen = await self._walk(question, tools, visited, evidences) if visited else ("no_documents", 0)
+        shown = [h.chunk_id for h in tools.retriever.nearest(" ".join([question.text, *evidences]), visited, p.k)]
+        for chunk_id in visited[seen:]:
+            if chunk_id not in shown:
+                tools.trace.read.pop(chunk_id)  # found by the last hop, shown to no model
         return await read_and_answer(question, shown, tools, max_tokens=p.max_tokens, stop=stop)
 
-    async def _walk(self, question: Question, tools: Tools, visited: list[str], evidences: list[str]) -> str:
-        """Extend ``visited`` and ``evidences`` hop by hop; returns why it stopped.
+    async def _walk(
+        self, question: Question, tools: Tools, visited: list[str], evidences: list[str]
+    ) -> tuple[str, int]:
+        """Extend ``visited`` and ``evidences`` hop by hop; returns why it stopped, and how many visited were shown.
 
         ``complete`` (the model misses nothing), ``repeat`` (it said nothing new), ``no_documents`` (nothing is left to
         visit) or ``limit``.
         """
-        p = self.params
+        p, seen = self.params, 0
         for step in range(2, p.hops + 2):
+            seen = len(visited)
             said, query = await self._missing(question, tools, visited, evidences)
             tools.trace.event(step, "thought", sentence=said, query=query)
             if _NOTHING.match(said):
-                return "complete"
+                return "complete", seen
             if not query:
-                return "repeat"
+                return "repeat", seen
             evidences.append(said)
-            hits = nearest(tools, query, tools.structure.neighbours(visited), p.followed)
+            hits = tools.retriever.nearest(query, tools.structure.neighbours(visited), p.followed)
             if not hits:
                 tools.trace.event(step, "fallback", what="no_neighbours", to="dense")
                 hits = _unvisited(tools.retriever.dense(query, len(visited) + p.followed), visited, p.followed)
             if not hits:
-                return "no_documents"
+                return "no_documents", seen
             tools.trace.loops = step
             tools.record_search(hits, query, step, self.name)
             visited += [hit.chunk_id for hit in hits]
-        return "limit"
+        return "limit", seen
 
     async def _missing(
         self, question: Question, tools: Tools, visited: list[str], evidences: list[str]
@@ -90,16 +95,6 @@ class Kgp:
         reply = await tools.llm("control").chat(messages, max_tokens=self.params.evidence_tokens)
         said = next_sentence(_LABEL.sub("", reply.text), evidences)
         return said, search_words(said)
-
-
-def nearest(tools: Tools, query: str, chunk_ids: list[str], k: int) -> list[Hit]:
-    """The k of these chunks that are nearest to the query, best first; equal ones in the order given."""
-    if not chunk_ids or not query.strip():
-        return []
-    vectors = np.stack([tools.retriever.chunk_vector(c) for c in chunk_ids]).astype(np.float64)
-    scores = np.round(vectors @ tools.retriever.query_vector(query).astype(np.float64), 9) + 0.0
-    order = np.argsort(-scores, kind="stable")[:k]
-    return [Hit(chunk_ids[i], rank, float(scores[i])) for rank, i in enumerate(order, 1)]
 
 
 def _unvisited(hits: list[Hit], visited: list[str], k: int) -> list[Hit]:

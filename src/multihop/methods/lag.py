@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from multihop.controller.bridge import cosine
 from multihop.methods.base import MethodParams, Tools
 from multihop.methods.reading import read_and_answer
 from multihop.types import Answer, Question
@@ -102,7 +102,7 @@ class Lag:
         chain = Chain()
         stop = await self._follow(plan, chain, tools)
         if stop in ("weak", "redundant"):
-            tools.trace.event(tools.trace.loops, "fallback", what=f"terminated: {stop}", to="question")
+            tools.trace.event(tools.trace.loops, "fallback", what=f"terminated_{stop}", to="question")
             return await self._directly(question, tools, f"terminated_{stop}")
         known = chain.notes()
         notes = tools.prompts["notes"].format(notes=known) if known else ""
@@ -111,7 +111,7 @@ class Lag:
 
     async def _directly(self, question: Question, tools: Tools, stop: str) -> Answer:
         """As vanilla RAG: the question's own search, one call."""
-        hits = tools.retrieve(question.text, self.params.k, step=tools.trace.loops, tool="lag")
+        hits = tools.retrieve(question.text, self.params.k, step=tools.trace.loops, tool=self.name)
         chunks = [h.chunk_id for h in hits]
         if not chunks:
             tools.trace.event(tools.trace.loops, "fallback", what="no_passages", to="the question alone")
@@ -142,7 +142,7 @@ class Lag:
                 return "limit"
             tools.trace.loops = done
             asked = _filled(text, chain)
-            hits = tools.retrieve(asked, self.params.k, step=done, tool="lag")
+            hits = tools.retrieve(asked, self.params.k, step=done, tool=self.name)
             chunks = [h.chunk_id for h in hits]
             chain.found.append(chunks)
             step = await self._ask(asked, chunks, chain, tools)
@@ -176,8 +176,8 @@ class Lag:
         chain.weak = chain.weak + 1 if weak else 0
         similar = 0.0
         if step.answer:
-            vector = tools.retriever.query_vector(f"{asked} {step.answer}").astype(np.float64)
-            similar = max((_cosine(vector, earlier) for earlier in chain.statements), default=0.0)
+            vector = tools.retriever.query_vector(f"{asked} {step.answer}")
+            similar = max((cosine(vector, earlier) for earlier in chain.statements), default=0.0)
             chain.statements.append(vector)
         redundant = similar > self.params.max_similarity
         tools.trace.event(
@@ -212,9 +212,3 @@ def _filled(text: str, chain: Chain) -> str:
         return answer or asked.rstrip("?")
 
     return _PLACE.sub(of, text)
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Rounded, so that another processor decides alike."""
-    size: Any = np.linalg.norm(a) * np.linalg.norm(b)
-    return round(float(a @ b / size), 6) if size else 0.0

@@ -70,13 +70,12 @@ class LightRag:
         )
         tools.trace.loops = 1
         if not found.chunk_ids:
-            tools.trace.event(1, "fallback", what="lightrag", to="dense")
-            hits = tools.retrieve(question.text, p.k, tool="lightrag")
+            hits = tools.fallback(question.text, p.k, "no_passages", self.name)
             return await read_and_answer(question, [h.chunk_id for h in hits], tools, max_tokens=p.max_tokens)
         shown = self._packed(found.chunk_ids, tools)
         # The package gives no scores: a passage's place stands for one.
         hits = [Hit(chunk_id, rank, 1.0 / rank) for rank, chunk_id in enumerate(shown, 1)]
-        tools.record_search(hits, question.text, 1, "lightrag")
+        tools.record_search(hits, question.text, 1, self.name)
         tools.trace.event(
             1,
             "graph",

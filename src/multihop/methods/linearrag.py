@@ -75,8 +75,7 @@ class LinearRag:
             hits = self._search(question.text, graph, seeds, tools)
             tools.record_search(hits, question.text, 1, self.name)
         else:
-            tools.trace.event(1, "fallback", what="no_seeds", to="dense")
-            hits = tools.retrieve(question.text, p.k, tool=self.name)
+            hits = tools.fallback(question.text, p.k, "no_seeds", self.name)
         return await read_and_answer(question, [h.chunk_id for h in hits], tools, max_tokens=p.max_tokens)
 
     def _search(self, question: str, graph: TriGraph, seeds: Mapping[int, float], tools: Tools) -> list[Hit]:
@@ -86,9 +85,8 @@ class LinearRag:
         reset = np.concatenate(
             [active.weights, passage_weights(graph.mentions, active, graph.passage_cosines(question), p)]
         )
-        scores = ppr.rounded(graph.graph.pagerank(reset, p.damping)[len(graph.entities) :])
-        chunks = tools.retriever.chunks
-        return [Hit(chunks[i].id, rank, float(scores[i])) for rank, i in enumerate(ppr.best(scores, p.k), 1)]
+        scores = graph.graph.pagerank(reset, p.damping)
+        return ppr.hits(tools.retriever.chunks, scores[len(graph.entities) :], p.k)
 
 
 def passage_weights(mentions: sparse.csr_array, active: Activation, cosines: np.ndarray, p: Params) -> np.ndarray:
@@ -100,7 +98,11 @@ def passage_weights(mentions: sparse.csr_array, active: Activation, cosines: np.
 
 
 def propagate(graph: TriGraph, seeds: Mapping[int, float], cosines: Cosines, p: Params) -> Activation:
-    """What :func:`breadth_first` gives, one tier at a time by arrays."""
+    """The authors' breadth-first walk, one tier at a time by arrays (tests/test_linearrag.py has it entity by entity).
+
+    Each entity of the present tier, in order, takes its ``top_k_sentence`` best sentences that none took before; every
+    entity in such a sentence gets score x similarity where that reaches the threshold, and is in the next tier.
+    """
     count, used = len(graph.entities), np.zeros(graph.entity_sentences.shape[1], dtype=bool)
     active = _seeded(count, seeds)
     frontier = np.flatnonzero(active.tiers)
@@ -147,40 +149,6 @@ def _taken(owner: np.ndarray, sentence: np.ndarray, k: int) -> np.ndarray:
         if len(first) == len(chosen):
             return chosen
         open_[np.delete(chosen, first)] = False
-
-
-def breadth_first(graph: TriGraph, seeds: Mapping[int, float], cosines: Cosines, p: Params) -> Activation:
-    """The propagation as the authors' code has it, entity by entity: what :func:`propagate` is tested against.
-
-    Each entity of the present tier, in order, takes its ``top_k_sentence`` best sentences that none took before; every
-    entity in such a sentence gets score x similarity where that reaches the threshold, and is in the next tier.
-    """
-    active, used = _seeded(len(graph.entities), seeds), set()
-    current = dict(sorted(seeds.items()))
-    for tier in range(2, p.max_iterations + 1):
-        reached: dict[int, float] = {}
-        for entity, value in sorted(current.items()):
-            if value < p.threshold:
-                continue
-            rows = [s for s in _row(graph.entity_sentences, entity) if s not in used]
-            similar = dict(zip(rows, cosines(np.array(rows, dtype=int)).tolist(), strict=True))
-            for sentence in sorted(rows, key=lambda s: (-similar[s], s))[: p.top_k_sentence]:
-                used.add(sentence)
-                gained = value * similar[sentence]
-                if gained < p.threshold:
-                    continue
-                for other in _row(graph.sentence_entities, sentence):
-                    active.weights[other] += gained
-                    reached[other] = max(reached.get(other, 0.0), gained)
-        for entity, value in reached.items():
-            if not active.tiers[entity]:
-                active.scores[entity], active.tiers[entity] = value, tier
-        current = reached
-    return active
-
-
-def _row(links: sparse.csr_array, row: int) -> list[int]:
-    return links.indices[links.indptr[row] : links.indptr[row + 1]].tolist()
 
 
 def _seeded(count: int, seeds: Mapping[int, float]) -> Activation:

@@ -77,11 +77,9 @@ class Workspace:
 
     async def rewrite_query(self, state: EvidenceState) -> EvidenceState:
         """Reformulate the latest query with the evidence; nothing is searched where it comes back the same."""
-        prompts = self.tools.prompts
-        user = prompts["rewrite_user"].format(
-            evidence=self._openings(state), query=state.latest_query, question=state.question
+        messages = self.tools.messages(
+            "rewrite", evidence=self._openings(state), query=state.latest_query, question=state.question
         )
-        messages = [{"role": "system", "content": prompts["rewrite_system"]}, {"role": "user", "content": user}]
         reply = await self.tools.llm("control").chat(messages, max_tokens=self.rewrite_tokens)
         query = _one_line(reply.text)
         known = {_key(q) for q in (*state.queries, state.question)}
@@ -108,9 +106,8 @@ class Workspace:
 
     async def sufficiency_check(self, state: EvidenceState) -> EvidenceState:
         """Ask the answer model whether the evidence supports an answer; unusable replies count as negative."""
-        prompts = self.tools.prompts
-        user = prompts["check_user"].format(passages=self.tools.numbered(list(state.docs)), question=state.question)
-        messages = [{"role": "system", "content": prompts["check_system"]}, {"role": "user", "content": user}]
+        passages = self.tools.numbered(list(state.docs))
+        messages = self.tools.messages("check", passages=passages, question=state.question)
         reply = await self.tools.llm("control").json(messages, Sufficiency, max_tokens=self.check_tokens)
         self._note_failure(state.step + 1, "sufficiency", reply)
         verdict = reply.value or Sufficiency(sufficient=False)
@@ -140,9 +137,8 @@ class Workspace:
         An unusable reply keeps the documents whole and says so (``compress`` event, fallback).
         """
         numbered = [(c, n, s) for c in docs for n, s in enumerate(self._body(c))]
-        prompts = self.tools.prompts
-        user = prompts["compress_user"].format(sentences=numbered_sentences(numbered, self.tools), question=question)
-        messages = [{"role": "system", "content": prompts["compress_system"]}, {"role": "user", "content": user}]
+        sentences = numbered_sentences(numbered, self.tools)
+        messages = self.tools.messages("compress", sentences=sentences, question=question)
         reply = await self.tools.llm("control").json(messages, Snippets, max_tokens=64)
         self._note_failure(step, "compress", reply)
         wanted = reply.value.keep if reply.value else []

@@ -62,8 +62,7 @@ class Par2Rag:
 
     async def _plan(self, question: Question, tools: Tools) -> list[str]:
         """Distinct sub-queries other than the question, maybe none."""
-        user = tools.prompts["plan_user"].format(question=question.text)
-        messages = [{"role": "system", "content": tools.prompts["plan_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("plan", question=question.text)
         reply = await tools.llm("control").json(messages, Plan, max_tokens=self.params.plan_tokens)
         if reply.value is None:
             tools.trace.event(1, "parse_failed", what="plan", error=reply.error)
@@ -97,10 +96,9 @@ class Par2Rag:
 
     async def _gate(self, question: Question, tools: Tools, documents: Documents, sub_question: str) -> Gate | None:
         """What to do with the evidence so far; None where the reply can't be read."""
-        user = tools.prompts["gate_user"].format(
-            passages=documents.text, question=question.text, sub_question=sub_question or "(none planned)"
+        messages = tools.messages(
+            "gate", passages=documents.text, question=question.text, sub_question=sub_question or "(none planned)"
         )
-        messages = [{"role": "system", "content": tools.prompts["gate_system"]}, {"role": "user", "content": user}]
         reply = await tools.llm("control").json(messages, Gate, max_tokens=self.params.gate_tokens)
         step = tools.trace.loops
         if reply.value is None:

@@ -37,7 +37,7 @@ class Raptor:
         chosen = self._select(question, tools)
         if not chosen:
             tools.trace.event(1, "fallback", what="no_nodes", to="the question alone")
-        chunk_ids = _record(question, chosen, tools)
+        chunk_ids = self._record(question, chosen, tools)
         context = "\n\n".join(_shown(node, tools) for node, _ in chosen)
         return await read_and_answer(question, chunk_ids, tools, max_tokens=self.params.max_tokens, context=context)
 
@@ -54,25 +54,24 @@ class Raptor:
             chosen.append((node, score))
         return chosen
 
+    def _record(self, question: Question, chosen: list[tuple[Node, float]], tools: Tools) -> list[str]:
+        """Record the search and each summary's origin; returns the chunks that were shown (in part), best first.
 
-def _record(question: Question, chosen: list[tuple[Node, float]], tools: Tools) -> list[str]:
-    """Record the search and each summary's origin; returns the chunks that were shown (in part), best first.
-
-    Tokens are those of the nodes shown. A chunk counts as read where all of its text was shown.
-    """
-    best: dict[str, float] = {}
-    for node, score in chosen:
-        if node.chunk_id is not None:
-            best.setdefault(node.chunk_id, score)
-    tokens = sum(count_tokens(node.text) for node, _ in chosen)
-    tools.trace.search(1, "raptor", question.text, list(best), list(best.values()), tokens)
-    for node, _ in chosen:
-        if node.chunk_id is None:
-            chunks = tools.structure.descendants(node)
-            tools.trace.event(1, "summary", node=node.id, layer=node.layer, chunk_ids=chunks)
-        elif node.text == tools.text(node.chunk_id):
-            tools.trace.read[node.chunk_id] = None
-    return list(best)
+        Tokens are those of the nodes shown. A chunk counts as read where all of its text was shown.
+        """
+        best: dict[str, float] = {}
+        for node, score in chosen:
+            if node.chunk_id is not None:
+                best.setdefault(node.chunk_id, score)
+        tokens = sum(count_tokens(node.text) for node, _ in chosen)
+        tools.trace.search(1, self.name, question.text, list(best), list(best.values()), tokens)
+        for node, _ in chosen:
+            if node.chunk_id is None:
+                chunks = tools.structure.descendants(node)
+                tools.trace.event(1, "summary", node=node.id, layer=node.layer, chunk_ids=chunks)
+            elif node.text == tools.text(node.chunk_id):
+                tools.trace.read[node.chunk_id] = None
+        return list(best)
 
 
 def _shown(node: Node, tools: Tools) -> str:

@@ -104,8 +104,7 @@ class S2gRag:
 
     async def _judge(self, question: Question, evidence: dict[str, list[str]], tools: Tools) -> Judgement:
         """The verdict on the evidence; not sufficient, without gaps, where the reply can't be read."""
-        user = tools.prompts["judge_user"].format(evidence=titled_sentences(evidence, tools), question=question.text)
-        messages = [{"role": "system", "content": tools.prompts["judge_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("judge", evidence=titled_sentences(evidence, tools), question=question.text)
         reply = await tools.llm("control").json(messages, Judgement, max_tokens=self.params.judge_tokens)
         if reply.value is None:
             tools.trace.event(tools.trace.loops, "parse_failed", what="judge", error=reply.error)
@@ -116,10 +115,12 @@ class S2gRag:
     async def _select(self, question: Question, gaps: list[str], new: list[str], tools: Tools) -> dict[str, list[str]]:
         """Chunk id -> selected sentences, both in the order shown; all sentences where none was selected."""
         offered = [(c, n, s) for c in new for n, s in enumerate(_sentences(tools.text(c))[:PER_DOCUMENT])]
-        user = tools.prompts["select_user"].format(
-            sentences=numbered_sentences(offered, tools), question=question.text, gaps="; ".join(gaps) or "all facts"
+        messages = tools.messages(
+            "select",
+            sentences=numbered_sentences(offered, tools),
+            question=question.text,
+            gaps="; ".join(gaps) or "all facts",
         )
-        messages = [{"role": "system", "content": tools.prompts["select_system"]}, {"role": "user", "content": user}]
         reply = await tools.llm("control").json(messages, Selection, max_tokens=self.params.select_tokens)
         if reply.value is None:
             tools.trace.event(tools.trace.loops, "parse_failed", what="select", error=reply.error)

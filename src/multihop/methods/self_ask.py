@@ -64,8 +64,7 @@ class SelfAsk:
         return "limit"
 
     async def _turn(self, question: Question, tools: Tools, chain: dict[str, str]) -> Turn | None:
-        user = tools.prompts["turn_user"].format(question=question.text, chain=_lines(chain) or "(no follow-up yet)")
-        messages = [{"role": "system", "content": tools.prompts["turn_system"]}, {"role": "user", "content": user}]
+        messages = tools.messages("turn", question=question.text, chain=_lines(chain) or "(no follow-up yet)")
         reply = await tools.llm("control").json(messages, Turn, max_tokens=self.params.turn_tokens)
         if reply.value is None:
             tools.trace.event(tools.trace.loops, "parse_failed", what="turn", error=reply.error)
@@ -77,11 +76,7 @@ class SelfAsk:
         ids += [c for c in shown if c not in ids][: self.params.max_docs - len(ids)]
         if not shown:
             return NOT_FOUND
-        user = tools.prompts["intermediate_user"].format(passages=tools.numbered(shown), question=followup)
-        messages = [
-            {"role": "system", "content": tools.prompts["intermediate_system"]},
-            {"role": "user", "content": user},
-        ]
+        messages = tools.messages("intermediate", passages=tools.numbered(shown), question=followup)
         reply = await tools.llm("control").chat(messages, max_tokens=self.params.intermediate_tokens)
         marked, found = split_answer(reply.text)
         lines = [marked] if found else reply.text.split("\n")

@@ -34,6 +34,10 @@ COLUMNS = {
 PASSAGE_NODES = {"passage_graph": {"isolated": "isolated_passages"}}
 """Structures all of whose nodes are passages: what they count under another name."""
 PROVENANCE = {
+    "kgp": (
+        "the visited passages nearest to the question and the evidence looked for",
+        "every passage visited, the first search included",
+    ),
     "raptor": (
         "passages and summaries",
         "leaves only: passages shown whole or in part; what a summary was made of is recorded, not counted",
@@ -209,8 +213,7 @@ def _shared(report: Report) -> str:
 def _statistics(meta: Mapping[str, Any]) -> dict[str, str]:
     """Statistics under the tables' columns; those that have none are named in the last."""
     names = PASSAGE_NODES.get(meta["identity"]["structure"], {})
-    # Bytes are in the table of costs.
-    left = {names.get(key, key): value for key, value in meta["statistics"].items() if key != "bytes"}
+    left = {names.get(key, key): value for key, value in meta["statistics"].items()}
     row = {}
     for column, keys in COLUMNS.items():
         key = next((k for k in keys if k in left), None)

@@ -43,7 +43,9 @@ class Report:
         if paper == self.paper:
             return self
         twin = Report(self.root, paper)
-        shared = ("params", "metrics", "retrieval", "cards", "trained", "networks", "structures", "_files")
+        shared = (
+            "params", "metrics", "retrieval", "cards", "trained", "networks", "structures", "index_seconds", "_files",
+        )  # fmt: skip
         twin.__dict__ |= {name: getattr(self, name) for name in shared}
         return twin
 
@@ -138,9 +140,10 @@ class Report:
     @cached_property
     def index_seconds(self) -> dict[str, Any]:
         """``machine`` and, by entry and "dataset/setting", ``seconds`` and ``live_calls`` of the build; empty where it
-        was not measured."""
+        was not measured, or for another profile (recordings are copied into a profile's checkout)."""
         path = self.root / "data/recordings/index_seconds.json"
-        return _json(path, "machine", "seconds") if path.is_file() else {}
+        measured = _json(path, "profile", "machine", "seconds") if path.is_file() else {}
+        return measured if measured.get("profile") == self.params.profile else {}
 
     def served_by(self, training: str, dataset: str) -> str:
         """The dataset whose training serves ``dataset``: params.yaml says it, else what is there alone."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from multihop import jsonl
 from multihop.errors import ConfigError, DataError
-from multihop.retrieval.dense import DenseIndex
+from multihop.retrieval.dense import DECIMALS, DenseIndex
 from multihop.retrieval.embedders import Embedder, make_embedder
 from multihop.retrieval.lexical import BM25, KeywordIndex, contains_any, tokenize
 from multihop.retrieval.sentences import Sentence, split_chunks
@@ -204,6 +204,16 @@ class Retriever:
         """float16 (dim,), from the index. Raises KeyError for an unknown id."""
         return self._chunk_vectors[self._position[chunk_id]]
 
+    @property
+    def chunk_vectors(self) -> np.ndarray:
+        """float16 (chunks, dim), corpus order."""
+        return self._chunk_vectors
+
+    @property
+    def sentence_vectors(self) -> np.ndarray:
+        """float16 (sentences, dim), corpus and document order."""
+        return self._sentence_vectors
+
     def sentences_of(self, chunk_id: str) -> list[tuple[str, np.ndarray]]:
         """(sentence, its float16 vector) of a chunk, in document order. Raises KeyError for an unknown id."""
         rows = self._rows.get(self._position[chunk_id], [])
@@ -233,6 +243,15 @@ class Retriever:
             return []
         found = self._chunk_index.search(self._query_vector(query), k)
         return [Hit(self.chunks[i].id, rank, score) for rank, (i, score) in enumerate(found, 1)]
+
+    def nearest(self, query: str, chunk_ids: Sequence[str], k: int) -> list[Hit]:
+        """Of these chunks the k nearest to the query (cosine); equal ones in the order given. Raises KeyError."""
+        if not chunk_ids or not query.strip():
+            return []
+        vectors = self._chunk_vectors[[self._position[c] for c in chunk_ids]].astype(np.float64)
+        scores = np.round(vectors @ self._query_vector(query).astype(np.float64), DECIMALS) + 0.0
+        order = np.argsort(-scores, kind="stable")[: max(k, 0)]
+        return [Hit(chunk_ids[i], rank, float(scores[i])) for rank, i in enumerate(order, 1)]
 
     def bm25(self, query: str, k: int) -> list[Hit]:
         """The k chunks with the best Okapi score, among those that share a word with the query."""

@@ -8,7 +8,6 @@ sees no gold. docs/adding-a-method.md walks through one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from multihop.errors import ReplayMiss
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
+from multihop.llm.gathering import gathered
 from multihop.llm.model import Model, messages_of
 from multihop.retrieval.index import Retriever
 from multihop.retrieval.vectors import embed
@@ -73,18 +73,14 @@ class Builder:
         What concerns one item alone (a refusal, too long a text) becomes that item's result, as an exception: the
         caller records it. Everything else stops the build; what was answered stays stored.
         """
-        gate = asyncio.Semaphore(self.workers)
 
         async def one(item: T) -> Any:
-            async with gate:
-                try:
-                    return await ask(item)
-                except (Refused, ContextOverflow) as e:
-                    return e
+            try:
+                return await ask(item)
+            except (Refused, ContextOverflow) as e:
+                return e
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-        return [t.result() for t in tasks]
+        return await gathered(items, one, self.workers)
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """float16 (n, dim) of texts, as passages are encoded; through the store. Raises ReplayMiss."""

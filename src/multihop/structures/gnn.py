@@ -103,7 +103,8 @@ class Network:
     """float32, by the names of ``Sizes.shapes``."""
     label: str = ""
     """Where it comes from, as tables say it."""
-    _graphs: dict[int, tuple[KnowledgeGraph, Graph]] = field(default_factory=dict, repr=False)
+    _graph: tuple[KnowledgeGraph, Graph] | None = field(default=None, repr=False)
+    """The last one that was scored, and its edges."""
 
     def scores(self, kg: KnowledgeGraph, question: np.ndarray, linked: Sequence[int]) -> np.ndarray:
         """float64 (phrases,): a logit for every phrase of ``kg``; ``linked``: the question's phrases.
@@ -111,9 +112,9 @@ class Network:
         Raises DataError for a question vector of another dimension than the network's features.
         """
         self.check(len(question))
-        if id(kg) not in self._graphs:
-            self._graphs = {id(kg): (kg, Graph.of(kg))}
-        graph = self._graphs[id(kg)][1]
+        if self._graph is None or self._graph[0] is not kg:
+            self._graph = kg, Graph.of(kg)
+        graph = self._graph[1]
         with exact() as torch, torch.no_grad():
             weights = {name: torch.from_numpy(w.astype(np.float64)) for name, w in self.weights.items()}
             return forward(weights, self.sizes, graph, question[None], [linked])[:, 0].numpy()

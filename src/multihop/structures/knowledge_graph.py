@@ -44,8 +44,9 @@ class Params(StructureParams):
     enters each pair of phrases once in either direction of an undirected graph: 2."""
 
 
-def normal(text: str) -> str:
-    """Normal form of a phrase: lower-cased letters and digits (of any script) with single spaces; may be empty."""
+def phrase_of(text: str) -> str:
+    """Normal form of a phrase: lower-cased letters and digits (of any script) with single spaces; may be empty. Not
+    structures/entities.py's ``normal``: HippoRAG's code and LinearRAG's differ."""
     return " ".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
@@ -86,7 +87,7 @@ class KnowledgeGraph:
 
     def link(self, names: Sequence[str]) -> list[int]:
         """The phrases nearest to names, each once, in the order of the names. Raises ReplayMiss."""
-        texts = [text for text in map(normal, names) if text]
+        texts = [text for text in map(phrase_of, names) if text]
         if not texts or not self.phrases:
             return []
         r = self.retriever
@@ -146,14 +147,8 @@ class KnowledgeGraph:
         return pairs[:, 0], pairs[:, 1], weights * self.params.pair_weight
 
     def hits(self, scores: np.ndarray, k: int) -> list[Hit]:
-        """The k chunks of the best scores (chunks,), equal ones by position, those with 0 left out.
-
-        Scores are relative to the best and rounded, so that records are the same on every processor.
-        """
-        scores = np.asarray(scores, dtype=np.float64)
-        scores = np.round(scores / max(scores.max(initial=0.0), np.finfo(float).tiny), ppr.DIGITS)
-        chosen = [i for i in ppr.best(scores, k) if scores[i] > 0]
-        return [Hit(self.retriever.chunks[i].id, rank, float(scores[i])) for rank, i in enumerate(chosen, 1)]
+        """The k chunks of the best scores (chunks,): :func:`multihop.structures.ppr.hits`."""
+        return ppr.hits(self.retriever.chunks, scores, k)
 
 
 class KnowledgeGraphStructure:
@@ -203,11 +198,21 @@ class KnowledgeGraphStructure:
                 csr_matrix((counts, (chunks, phrases)), shape=shape),
                 tuple((i, j, cosine) for (i, j), cosine in zip(pairs.tolist(), cosines.tolist(), strict=True)),
             )
+            fitting = _inside(graph, pairs)
         except (ValueError, KeyError, TypeError) as e:
             raise arrays.damaged(folder) from e
-        if [len(v) for v in vectors] != [len(graph.phrases), len(graph.relations), len(graph.facts)]:
+        if not fitting or [len(v) for v in vectors] != [len(graph.phrases), len(graph.relations), len(graph.facts)]:
             raise arrays.damaged(folder)
         return graph
+
+
+def _inside(graph: KnowledgeGraph, pairs: np.ndarray) -> bool:
+    """Whether every position in facts and synonyms is one of the graph (csr_matrix has checked the mentions')."""
+    facts = np.array(graph.facts, dtype=np.int64).reshape(-1, 3)
+    chunks = [chunk for found in graph.fact_chunks for chunk in found]
+    limits = ((facts[:, ::2], graph.phrases), (facts[:, 1], graph.relations), (pairs, graph.phrases))
+    bounded = [*limits, (np.array(chunks, dtype=np.int64), graph.retriever.chunks)]
+    return all(not p.size or 0 <= p.min() <= p.max() < len(of) for p, of in bounded)
 
 
 def _collect(extractions: Sequence[Extraction]) -> tuple[list[str], list[str], dict[tuple[str, str, str], list[int]]]:
@@ -217,7 +222,7 @@ def _collect(extractions: Sequence[Extraction]) -> tuple[list[str], list[str], d
     """
     facts: dict[tuple[str, str, str], list[int]] = {}
     for position, extraction in enumerate(extractions):
-        for fact in dict.fromkeys(tuple(map(normal, triple)) for triple in extraction.triples):
+        for fact in dict.fromkeys(tuple(map(phrase_of, triple)) for triple in extraction.triples):
             if all(fact):
                 facts.setdefault(fact, []).append(position)
     phrases = dict.fromkeys(phrase for subject, _, target in facts for phrase in (subject, target))

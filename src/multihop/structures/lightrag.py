@@ -5,7 +5,6 @@ The package extracts and merges; what querying needs is written in our own files
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -77,28 +76,27 @@ class LightRag:
             # Identical passages are inserted once and stand for each other: a second one tells the package nothing.
             ids_of.setdefault(adapter.clean(chunk.text), []).append(chunk.id)
         ids_of.pop("", None)
-        asking = _Asking(builder, self.params.extract_tokens)
+        asking = _Asking(builder, self.params.extract_tokens, ids_of)
         async with adapter.turn():
             with TemporaryDirectory(dir=builder.folder) as scratch:
-                entities, relations, used = await self._extracted(builder, Path(scratch), ids_of, asking)
+                entities, relations = await self._extracted(builder, Path(scratch), ids_of, asking)
         _write(builder, "entities", entities)
         _write(builder, "relations", relations)
-        found = set(itertools.chain.from_iterable(used))
+        jsonl.write(builder.folder / "failed.jsonl", sorted(asking.failures, key=jsonl.dumps))
+        found = {i for e in entities for i in e.chunks}  # the package keeps 200 chunks of an entity
         return {
             "chunks": len(builder.retriever.chunks),
             "inserted": len(ids_of),
             "entities": len(entities),
             "relations": len(relations),
             "chunks_without_entities": sum(c.id not in found for c in builder.retriever.chunks),
-            "failed_calls": asking.failed,
+            "failed_calls": len(asking.failures),
             "summary_calls": asking.summaries,
-            "bytes": sum(path.stat().st_size for path in builder.folder.iterdir()),
         }
 
     async def _extracted(
         self, builder: Builder, scratch: Path, ids_of: Mapping[str, Sequence[str]], asking: _Asking
-    ) -> tuple[list[Entity], list[Relation], list[list[str]]]:
-        """(entities, relations, corpus ids of each entity without the package's limit of 200)."""
+    ) -> tuple[list[Entity], list[Relation]]:
         p = self.params
         ours = {k: builder.prompts[f"extract_{k}"] for k in ("system", "user")}
         # Its own vectors, of descriptions still growing, serve nothing here.
@@ -131,7 +129,7 @@ class LightRag:
 
     async def _exported(
         self, rag: Any, of: Mapping[str, Sequence[str]], place: Mapping[str, int]
-    ) -> tuple[list[Entity], list[Relation], list[list[str]]]:
+    ) -> tuple[list[Entity], list[Relation]]:
         def corpus(keys: Sequence[str]) -> tuple[str, ...]:
             return tuple(sorted({i for key in keys for i in of[key]}, key=place.__getitem__))
 
@@ -146,10 +144,7 @@ class LightRag:
             Relation(*sorted((e["source"], e["target"])), e["keywords"], weight=float(e["weight"]), **parts(e))
             for e in edges
         ]
-        entities.sort(key=lambda e: e.name)
-        full = await rag.entity_chunks.get_by_ids([e.name for e in entities])
-        used = [list(corpus(row["chunk_ids"])) for row in full if row]
-        return entities, sorted(relations, key=lambda r: (r.source, r.target)), used
+        return sorted(entities, key=lambda e: e.name), sorted(relations, key=lambda r: (r.source, r.target))
 
     def _cut(self, description: str) -> str:
         pieces, left = [], self.params.description_tokens
@@ -178,23 +173,34 @@ def _write(builder: Builder, name: str, rows: Sequence[Entity | Relation]) -> No
 
 
 class _Asking:
-    """The package's calls, through our client; what concerns one passage alone fails that passage."""
+    """The package's calls, through our client. What concerns one passage alone fails that passage; a summary that fails
+    leaves the descriptions as they are, where the package would store nothing in their place."""
 
-    def __init__(self, builder: Builder, max_tokens: int):
-        self.builder, self.max_tokens = builder, max_tokens
-        self.failed = self.summaries = 0
+    def __init__(self, builder: Builder, max_tokens: int, ids_of: Mapping[str, Sequence[str]]):
+        self.builder, self.max_tokens, self.ids_of = builder, max_tokens, ids_of
+        self.summaries = 0
+        self.failures: list[dict[str, Any]] = []
+        """Rows of failed.jsonl: ``step``, ``of`` (chunk ids, or the entity or relation), ``error``."""
         self.error: Exception | None = None
 
     async def __call__(self, messages: list[dict[str, str]]) -> str:
         summary = messages[0]["role"] != "system"
         self.summaries += summary
-        text = ""
         try:
-            text = (await self.builder.llm().chat(messages, max_tokens=self.max_tokens)).text
-        except (Refused, ContextOverflow):
-            pass  # counted below
+            reply = (await self.builder.llm().chat(messages, max_tokens=self.max_tokens)).text
+            error = "empty reply"
+        except (Refused, ContextOverflow) as e:
+            reply, error = "", f"{type(e).__name__}: {e}"
         except Exception as e:
             self.error = self.error or e
             raise
-        self.failed += not text.strip()
-        return text if text.strip() or summary else adapter.NOTHING
+        if reply.strip():
+            return reply
+        if summary:
+            name, instead = adapter.described(messages[-1]["content"])
+            self.failures.append({"step": "summary", "of": name, "error": error})
+            return instead
+        # A round of gleaning repeats the first request: the passage is in the second message of both.
+        passage = max((text for text in self.ids_of if text in messages[1]["content"]), key=len, default="")
+        self.failures.append({"step": "extraction", "of": list(self.ids_of.get(passage, ())), "error": error})
+        return adapter.NOTHING

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from multihop.data.tokens import PIECE
+from multihop.data.tokens import encoding, pieces
 from multihop.errors import ConfigError, MultihopError
 
 VERSION = "1.5.7"
@@ -72,22 +73,21 @@ def clean(text: str) -> str:
     return sanitize_text_for_encoding(text).replace(_SPLIT.strip(), "SPLIT")
 
 
-@functools.cache
-def _encoding() -> Any:
-    import bpe_openai
-
-    return bpe_openai.get_encoding("o200k_base")
+def described(prompt: str) -> tuple[str, str]:
+    """(the entity or relation, its descriptions joined) of the package's prompt that asks to merge them."""
+    head, _, listed = prompt.partition("\n\nDescription List:")
+    rows = [json.loads(line)["Description"] for line in listed.split("\n") if line.startswith('{"Description": ')]
+    return head.rpartition(" Name: ")[2], SEPARATOR.join(rows)
 
 
 class _O200k:
     """The package's tokenizer interface. It must give back the very text, or passages are stored mutilated."""
 
     def encode(self, content: str) -> list[int]:
-        pieces = (content[start : start + PIECE] for start in range(0, len(content), PIECE))
-        return [token for piece in pieces for token in _encoding().encode_ordinary(piece)]
+        return [token for piece in pieces(content) for token in encoding().encode_ordinary(piece)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return _encoding().decode_bytes(list(tokens)).decode("utf-8", errors="replace")
+        return encoding().decode_bytes(list(tokens)).decode("utf-8", errors="replace")
 
 
 def turn() -> asyncio.Lock:

@@ -16,7 +16,6 @@ from multihop import jsonl
 from multihop.retrieval.index import Retriever
 from multihop.structures import lightrag_adapter as adapter
 from multihop.structures.base import kept
-from multihop.structures.ppr import rounded
 
 _SHORTEST = 3
 """Characters of a question, below which the package refuses to search."""
@@ -141,9 +140,7 @@ class LightRagIndex:
     def _similar(self, query: str, ids: Sequence[str]) -> list[str]:
         """The chunks in order of their cosine with the query; equal ones in corpus order."""
         ids = sorted(ids, key=self._rows[2].__getitem__)
-        vectors = np.stack([self.retriever.chunk_vector(i) for i in ids]).astype(np.float32)
-        scores = rounded(vectors @ self.retriever.query_vector(query).astype(np.float32))
-        return [ids[i] for i in np.argsort(-scores, kind="stable")]
+        return [hit.chunk_id for hit in self.retriever.nearest(query, ids, len(ids))]
 
     async def _opened(self) -> Any:
         """The package over this graph, filled once for an event loop: its locks belong to one."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # imported where it is used: names of structures and methods 
 
 BLOCK = 256
 """Passages whose similarities with all others are held at a time."""
-ENTITY, KEYWORD, NEAREST = 1, 2, 4
-"""Why a link is there: flags of ``kinds.npy``."""
+KINDS = ("entity_links", "keyword_links", "nearest_links")
+"""Why a link is there; one may be there for several reasons."""
 
 
 class Params(StructureParams):
@@ -44,10 +44,10 @@ class Params(StructureParams):
 class PassageGraph:
     """Who is linked to whom: ``indices[indptr[i]:indptr[i + 1]]`` are the positions that passage i lists, ascending."""
 
-    def __init__(self, retriever: Retriever, indptr: np.ndarray, indices: np.ndarray, kinds: np.ndarray):
+    def __init__(self, retriever: Retriever, indptr: np.ndarray, indices: np.ndarray):
         self._ids = [chunk.id for chunk in retriever.chunks]
         self._position = {chunk_id: i for i, chunk_id in enumerate(self._ids)}
-        self.indptr, self.indices, self.kinds = indptr, indices, kinds
+        self.indptr, self.indices = indptr, indices
 
     def neighbours(self, chunk_ids: Sequence[str]) -> list[str]:
         """Chunks that any of these lists, without these, in corpus order. Raises KeyError for an unknown id."""
@@ -72,26 +72,20 @@ class PassageGraphBuilder:
         p, chunks = self.params, builder.retriever.chunks
         entities = _incidence([builder.over.of(c.id) for c in chunks], p.max_df)
         words = _incidence(_keywords([c.text for c in chunks], p.keywords, p.max_df), p.max_df)
-        near = _nearest(np.stack([builder.retriever.chunk_vector(c.id) for c in chunks]), p.nearest)
+        near = _nearest(builder.retriever.chunk_vectors, p.nearest)
         graph, kinds = _links(entities, words, near, p.max_degree)
-        arrays.save(
-            builder.folder,
-            indptr=graph.indptr.astype("<i8"),
-            indices=graph.indices.astype("<i4"),
-            kinds=kinds.astype("<u1"),
-        )
-        return _statistics(graph, kinds) | {
-            "linking_entities": entities.shape[1],
-            "linking_keywords": words.shape[1],
-        }
+        arrays.save(builder.folder, indptr=graph.indptr.astype("<i8"), indices=graph.indices.astype("<i4"))
+        linking = {"linking_entities": entities.shape[1], "linking_keywords": words.shape[1]}
+        return _statistics(graph) | kinds | linking
 
     def load(self, folder: Path, retriever: Retriever, over: Any) -> PassageGraph:
-        indptr, indices, kinds = arrays.read(folder, "indptr", "indices", "kinds")
+        indptr, indices = arrays.read(folder, "indptr", "indices")
         n = len(retriever.chunks)
-        whole = len(indptr) == n + 1 and indptr[-1] == len(indices) == len(kinds)
-        if not whole or (len(indices) and not 0 <= indices.min() <= indices.max() < n):
-            raise arrays.damaged(folder)
-        return PassageGraph(retriever, indptr, indices, kinds)
+        try:
+            arrays.csr(np.ones(len(indices)), indices, indptr, (n, n))
+        except ValueError as e:
+            raise arrays.damaged(folder) from e
+        return PassageGraph(retriever, indptr, indices)
 
 
 def _keywords(texts: Sequence[str], k: int, max_df: int) -> list[list[str]]:
@@ -156,12 +150,12 @@ def _nearest(vectors: np.ndarray, k: int) -> sparse.csr_array:
 
 def _links(
     entities: sparse.csr_array, words: sparse.csr_array, near: sparse.csr_array, max_degree: int
-) -> tuple[sparse.csr_array, np.ndarray]:
-    """(each passage's strongest links by position, their kinds); equally strong ones by position."""
+) -> tuple[sparse.csr_array, dict[str, int]]:
+    """(each passage's strongest links by position, how many of each kind); equally strong ones by position."""
     from scipy import sparse
 
     n = near.shape[0]
-    lengths, columns, kinds = [], [], []
+    lengths, columns, kinds = [], [], dict.fromkeys(KINDS, 0)
     transposed = [entities.T.tocsr(), words.T.tocsr()]
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
@@ -169,9 +163,6 @@ def _links(
         for part in parts:
             part.sort_indices()
         strength = sparse.coo_array(parts[0] + parts[1] + parts[2])
-        # Each part is positive wherever it holds anything: the flags lie where the strengths do, in the same order.
-        signs = [part.sign() for part in parts]
-        flags = sparse.coo_array(ENTITY * signs[0] + KEYWORD * signs[1] + NEAREST * signs[2])
         (row, column), weight = strength.coords, np.round(strength.data, 6)
         order = np.lexsort((column, -weight, row))
         order = order[row[order] + start != column[order]]
@@ -180,13 +171,14 @@ def _links(
         kept = kept[np.lexsort((column[kept], row[kept]))]
         lengths.append(np.bincount(row[kept], minlength=stop - start))
         columns.append(column[kept])
-        kinds.append(flags.data[kept].astype(int))
+        for kind, part in zip(KINDS, parts, strict=True):
+            kinds[kind] += int((part[row[kept], column[kept]] > 0).sum())
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     indices = np.concatenate(columns)
-    return sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n)), np.concatenate(kinds)
+    return sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n)), kinds
 
 
-def _statistics(graph: sparse.csr_array, kinds: np.ndarray) -> dict[str, Any]:
+def _statistics(graph: sparse.csr_array) -> dict[str, Any]:
     """Counts of directed links (a listing each), and of components where direction is left aside."""
     from scipy.sparse.csgraph import connected_components
 
@@ -196,9 +188,6 @@ def _statistics(graph: sparse.csr_array, kinds: np.ndarray) -> dict[str, Any]:
     return {
         "nodes": n,
         "links": int(graph.nnz),
-        "entity_links": int(((kinds & ENTITY) > 0).sum()),
-        "keyword_links": int(((kinds & KEYWORD) > 0).sum()),
-        "nearest_links": int(((kinds & NEAREST) > 0).sum()),
         "max_degree": int(degrees.max(initial=0)),
         "components": int(components),
         "largest_component": int(np.bincount(labels).max(initial=0)),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from multihop.types import Chunk, Hit
+
 DIGITS = 6
 """Scores are rounded to this many digits of the largest one before they are compared: the last bits of a power
 iteration differ between processors, and equal scores are then ordered by position everywhere."""
@@ -19,8 +21,8 @@ class Graph:
 
         edges = np.stack([np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)], axis=1)
         self.nodes = nodes
-        self._weights = np.asarray(weights, dtype=np.float64)
         self._graph = igraph.Graph(n=nodes, edges=edges.tolist(), directed=False)
+        self._graph.es["weight"] = np.asarray(weights, dtype=np.float64).tolist()
 
     def pagerank(self, reset: np.ndarray, damping: float) -> np.ndarray:
         """Stationary distribution (nodes,), sums to 1. ``damping``: the probability to follow an edge.
@@ -35,7 +37,7 @@ class Graph:
             directed=False,
             damping=damping,
             reset=reset.tolist(),
-            weights=self._weights.tolist() if len(self._weights) else None,
+            weights="weight" if self._graph.ecount() else None,
             implementation="prpack",
         )
         return np.asarray(scores)
@@ -63,6 +65,17 @@ def best(scores: np.ndarray, k: int) -> list[int]:
     """Positions of the k best scores, best first; equal ones (after rounding) by position."""
     order = np.argsort(-rounded(scores), kind="stable")
     return order[: max(k, 0)].tolist()
+
+
+def hits(chunks: Sequence[Chunk], scores: np.ndarray, k: int) -> list[Hit]:
+    """The k chunks of the best scores (chunks,), equal ones by position, those with 0 left out.
+
+    Scores are relative to the best and rounded, so that records are the same on every processor.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    scores = np.round(scores / max(scores.max(initial=0.0), np.finfo(float).tiny), DIGITS)
+    chosen = [i for i in best(scores, k) if scores[i] > 0]
+    return [Hit(chunks[i].id, rank, float(scores[i])) for rank, i in enumerate(chosen, 1)]
 
 
 def minmax(scores: np.ndarray) -> np.ndarray:

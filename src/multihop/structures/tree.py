@@ -18,11 +18,11 @@ import numpy as np
 from pydantic import Field
 
 from multihop import jsonl
-from multihop.errors import DataError
 from multihop.retrieval.dense import DenseIndex
 from multihop.retrieval.index import Retriever
 from multihop.retrieval.sentences import simple_spans
 from multihop.retrieval.tokens import count_tokens, truncate_tokens
+from multihop.structures import arrays
 from multihop.structures.base import Builder, Cost, StructureParams, kept
 from multihop.structures.clustering import Cluster, Clustering, check_libraries
 
@@ -148,7 +148,7 @@ class Tree:
             sizes.append(len(tree.layer))
         jsonl.write(builder.folder / "nodes.jsonl", map(_row, tree.nodes))
         jsonl.write(builder.folder / "failed.jsonl", tree.failed)
-        np.save(builder.folder / "vectors.npy", np.stack(tree.vectors), allow_pickle=False)
+        arrays.save(builder.folder, vectors=np.stack(tree.vectors))
         return _statistics(tree, sizes)
 
     def _clusters(self, retriever: Retriever, tree: _Growing) -> list[Cluster]:
@@ -198,14 +198,14 @@ class Tree:
 
     def load(self, folder: Path, retriever: Retriever, over: Any) -> LoadedTree:
         """Raises DataError for missing or damaged files."""
+        [vectors] = arrays.read(folder, "vectors")
         try:
             rows = jsonl.read(folder / "nodes.jsonl")
             nodes = tuple(Node(**row | {"children": tuple(row["children"])}) for row in rows)
-            vectors = np.load(folder / "vectors.npy", allow_pickle=False)
-        except (TypeError, KeyError, OSError, ValueError) as e:
-            raise DataError(f"{folder}: the tree is missing or damaged ({e}); run `dvc repro`") from e
+        except (TypeError, KeyError) as e:
+            raise arrays.damaged(folder) from e
         if len(nodes) != len(vectors) or any(node.id != i for i, node in enumerate(nodes)):
-            raise DataError(f"{folder}: nodes and vectors do not fit together; run `dvc repro`")
+            raise arrays.damaged(folder)
         return LoadedTree(nodes, vectors)
 
 

@@ -7,6 +7,7 @@ PageRank runs over entities and passages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +29,7 @@ if TYPE_CHECKING:  # imported where it is used: names of structures and methods 
 
 
 class Params(StructureParams):
-    adjacent: bool = False
-    """Link each passage to the next with weight 1, as the authors do for texts cut in order; a shuffled corpus has no
-    such order."""
+    """No options."""
 
 
 class TriGraph:
@@ -44,9 +43,8 @@ class TriGraph:
         vectors: np.ndarray,
         sentences: sparse.csr_array,
         mentions: sparse.csr_array,
-        adjacent: bool,
     ):
-        self._retriever, self._index, self._adjacent = retriever, index, adjacent
+        self._retriever, self._index = retriever, index
         self.entities, self._vectors = entities, vectors
         self.entity_sentences = sentences
         """(entities, sentences): 1 where the sentence holds the entity's name."""
@@ -72,30 +70,20 @@ class TriGraph:
 
     def sentence_cosines(self, question: str, rows: np.ndarray) -> np.ndarray:
         """Of sentences, by position, with the question: (len(rows),)."""
-        if not len(rows):  # a corpus may have no sentence at all
-            return np.zeros(0)
-        return _cosines(self._sentence_vectors[rows], self._retriever.query_vector(question))
+        return _cosines(self._retriever.sentence_vectors[rows], self._retriever.query_vector(question))
 
     def passage_cosines(self, question: str) -> np.ndarray:
         """Of all passages with the question: (passages,)."""
-        return _cosines(self._chunk_vectors, self._retriever.query_vector(question))
+        return _cosines(self._retriever.chunk_vectors, self._retriever.query_vector(question))
 
     @cached_property
     def graph(self) -> Graph:
         """Entities, then passages; for PageRank."""
-        return _graph(self.mentions, self._adjacent)
+        return _graph(self.mentions)
 
     @cached_property
     def _entity_index(self) -> DenseIndex:
         return DenseIndex(self._vectors)
-
-    @cached_property
-    def _chunk_vectors(self) -> np.ndarray:
-        return np.stack([self._retriever.chunk_vector(c.id) for c in self._retriever.chunks])
-
-    @cached_property
-    def _sentence_vectors(self) -> np.ndarray:
-        return np.stack([v for c in self._retriever.chunks for _, v in self._retriever.sentences_of(c.id)])
 
 
 class TriGraphBuilder:
@@ -123,7 +111,7 @@ class TriGraphBuilder:
             passage_indices=mentions.indices.astype("<i4"),
             mentions=mentions.data.astype("<i4"),
         )
-        return _graph(mentions, self.params.adjacent).statistics() | {
+        return _graph(mentions).statistics() | {
             "entities": len(names),
             "passages": mentions.shape[1],
             "sentences": sentences.shape[1],
@@ -139,30 +127,23 @@ class TriGraphBuilder:
             *("entity_vectors", "sentence_indptr", "sentence_indices"),
             *("passage_indptr", "passage_indices", "mentions"),
         )
-        count = sum(len(retriever.sentences_of(c.id)) for c in retriever.chunks)
+        shape = len(names), len(retriever.sentence_vectors)
         try:
-            sentences = _csr(np.ones(len(rest[1])), rest[1], rest[0], (len(names), count))
-            mentions = _csr(rest[4].astype(float), rest[3], rest[2], (len(names), len(retriever.chunks)))
+            sentences = arrays.csr(np.ones(len(rest[1])), rest[1], rest[0], shape)
+            mentions = arrays.csr(rest[4].astype(float), rest[3], rest[2], (len(names), len(retriever.chunks)))
         except ValueError as e:
             raise arrays.damaged(folder) from e
         if len(vectors) != len(names):
             raise arrays.damaged(folder)
-        return TriGraph(retriever, over, names, vectors, sentences, mentions, self.params.adjacent)
-
-
-def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
-    """Raises ValueError where the parts do not fit."""
-    from scipy import sparse
-
-    made = sparse.csr_array((data, indices, indptr), shape=shape)
-    made.check_format(full_check=True)
-    return made
+        return TriGraph(retriever, over, names, vectors, sentences, mentions)
 
 
 def _links(
     retriever: Retriever, index: EntityIndex, position: Mapping[str, int]
 ) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """(entities x sentences, entities x passages with counts). Names are looked up in case-folded text."""
+    """(entities x sentences, entities x passages with counts). Names are looked up in case-folded text, as whole words:
+    "us" is not in "house"."""
+    pattern = {name: re.compile(rf"(?<!\w){re.escape(name)}(?!\w)") for name in position}
     in_sentence: tuple[list[int], list[int]] = ([], [])
     in_passage: tuple[list[int], list[int]] = ([], [])
     counts: list[int] = []
@@ -172,8 +153,8 @@ def _links(
         for name in index.of(chunk.id):
             in_passage[0].append(position[name])
             in_passage[1].append(place)
-            counts.append(max(text.count(name), 1))
-            holding = [offset + i for i, sentence in enumerate(sentences) if name in sentence]
+            counts.append(max(len(pattern[name].findall(text)), 1))
+            holding = [offset + i for i, sentence in enumerate(sentences) if pattern[name].search(sentence)]
             in_sentence[0].extend([position[name]] * len(holding))
             in_sentence[1].extend(holding)
         offset += len(sentences)
@@ -190,18 +171,12 @@ def _matrix(values: list[int], place: tuple[list[int], list[int]], shape: tuple[
     return made
 
 
-def _graph(mentions: sparse.csr_array, adjacent: bool) -> Graph:
+def _graph(mentions: sparse.csr_array) -> Graph:
     entities, passages = mentions.shape
     links = mentions.tocoo()
     totals = mentions.sum(axis=0)
     rows, columns = links.coords
-    sources, targets, weights = rows, columns + entities, links.data / totals[columns]
-    if adjacent:
-        steps = entities + np.arange(passages - 1)
-        sources = np.concatenate([sources, steps])
-        targets = np.concatenate([targets, steps + 1])
-        weights = np.concatenate([weights, np.ones(len(steps))])
-    return Graph(entities + passages, sources, targets, weights)
+    return Graph(entities + passages, rows, columns + entities, links.data / totals[columns])
 
 
 def _folded(text: str) -> str:
