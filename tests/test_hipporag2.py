@@ -126,9 +126,6 @@ def test_small_corpora_with_duplicates(tmp_path, size):
     assert answer.cited == tuple(f"p{i}" for i in range(min(size, 5)))
 
 
-@pytest.mark.skipif(
-    not STORED.exists(), reason="no stored ranking yet: run benchmarks/equivalence/hipporag2_package.py"
-)
 def test_the_ranking_is_that_of_the_public_package(tmp_path):
     import sys
 

@@ -2,10 +2,10 @@
 
 The package's pins exclude this project's environment, so it runs in a throwaway one, without its pins:
 
-    python -m venv /tmp/hipporag && /tmp/hipporag/bin/pip install --no-deps hipporag==2.0.0a4
-    /tmp/hipporag/bin/pip install torch transformers openai litellm igraph networkx tiktoken pydantic tenacity einops \
-        tqdm boto3 pandas pyarrow scipy numpy
-    .venv/bin/python benchmarks/equivalence/hipporag2_package.py /tmp/hipporag/bin/python
+    python -m venv scratch/hipporag && scratch/hipporag/bin/pip install --no-deps hipporag==2.0.0a4
+    scratch/hipporag/bin/pip install torch transformers openai litellm igraph networkx tiktoken pydantic tenacity \
+        einops tqdm boto3 pandas pyarrow scipy numpy
+    .venv/bin/python benchmarks/equivalence/hipporag2_package.py scratch/hipporag/bin/python
 
 A server on loopback plays the model and the embedder by the rules of hipporag2_toy.py; gritlm and vllm, which the
 package imports and does not use here, are stand-ins. Writes hipporag2_ranking.json beside this file.
