@@ -450,7 +450,7 @@ def test_an_embedder_is_checked_before_anything_runs(tmp_path, monkeypatch, embe
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(changed("embedders.lsa", embedder)))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        cli.validate()
+        cli.byhand.validate()
 
 
 # -- the file

@@ -1,4 +1,4 @@
-"""The pipeline's stages as functions of a session; cli.py gives each a sub-command, dvc.yaml a place in the graph."""
+"""The pipeline's stages as functions of a session; cli gives each a sub-command, dvc.yaml a place in the graph."""
 
 from __future__ import annotations
 

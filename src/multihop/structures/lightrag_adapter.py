@@ -63,6 +63,8 @@ def require() -> Any:
         )
     for name in ("lightrag", "nano-vectordb"):  # what fails is reported by status and exception
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("httpx", "httpx2"):  # its import sets the root logger to INFO: a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
     return lightrag
 
 
