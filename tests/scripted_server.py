@@ -58,9 +58,9 @@ QUOTA = Fail(429, "insufficient_quota", "You exceeded your current quota.")
 
 
 def kind_of(body: Body) -> str:
-    """agent, initialisation, update, judge, extract, reader or chat (a plain answer)."""
+    """agent, initialisation, update, verdict, judge, extract, reader or chat (a plain answer)."""
     form = (body.get("response_format") or {}).get("json_schema", {}).get("name")
-    if form in ("initialisation", "update"):
+    if form in ("initialisation", "update", "verdict"):
         return form
     if form == "action" or body.get("tools"):
         return "agent"
@@ -178,6 +178,7 @@ _ROLES: dict[str, Callable[[Body], Say]] = {
     "agent": _agent,
     "initialisation": _initialisation,
     "update": _update,
+    "verdict": lambda body: Say('{"stated": "", "supported": true}'),
     "judge": _judge,
     "extract": _extract,
     "reader": _reader,

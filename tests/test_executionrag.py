@@ -36,9 +36,19 @@ def retriever(tmp_path_factory):
     return small_retriever(tmp_path_factory.mktemp("executionrag"))
 
 
-def run(retriever, *, mode="native", agent=None, init=TWO, update=NOTHING, final=Say("Tomas Reed [p1]."), **options):
+def run(
+    retriever,
+    *,
+    mode="native",
+    agent=None,
+    init=TWO,
+    update=NOTHING,
+    verdict=PROSE,
+    final=Say("Tomas Reed [p1]."),
+    **options,
+):
     """``agent`` and ``update``: one outcome, or a list played in turn (the last one stays)."""
-    scripts = {"initialisation": _played(init), "update": _played(update), "chat": final}
+    scripts = {"initialisation": _played(init), "update": _played(update), "verdict": verdict, "chat": final}
     client = FakeClient(for_kind(agent=_played(agent or _searches), **scripts), tool_calling=mode)
     _, trace, record = answer(retriever, "executionrag", client, QUESTION, **options)
     return client, trace, record

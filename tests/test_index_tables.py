@@ -217,8 +217,7 @@ def test_every_system_of_table_1_has_a_row_or_is_named(root):
 def test_the_projects_own_params_have_every_system_of_table_1():
     report = Report(REPOSITORY)
     runs = {report.expected.systems[c.system].run for c in report.expected.cells("Table 1")} - {None}
-    # LightRAG's calls are not recorded yet: its entries are comments.
-    assert runs - set(report.params.runs) <= {"lightrag"}
+    assert runs <= set(report.params.runs)
 
 
 @pytest.mark.parametrize("label", ["released checkpoint", "trained on 20 train questions"])

@@ -76,6 +76,7 @@ CASES = [
     ("arag", {"max_loops": 2}, for_kind(agent=searching), "native"),
     ("arag", {}, lambda body: Say("prose") if kind_of(body) == "agent" else little_model(body), "json_action"),
     ("executionrag", {}, ready(), "native"),
+    ("executionrag", {"verify": True}, ready(), "native"),
     (
         "executionrag",
         {"seed_evidence": False},

@@ -1,49 +1,28 @@
 """ExecutionRAG: A-RAG's loop guided by a requirement register (paper 1, §3, Algorithm 1, App. A-B).
 
 The agent issues every search; the register is guidance in its context (App. G). With ``use_register``, ``dedup`` and
-``nudge_at`` off this is A-RAG to the byte. Choices that the paper leaves open: docs/deviations.md.
+``nudge_at`` off this is A-RAG to the byte. With ``controller`` on, the register itself searches, as Algorithm 1 is
+printed. Choices that the paper leaves open: docs/deviations.md.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import Field
 
-from multihop.methods.agent import AgentParams, Loop, final_answer, record
+from multihop.methods.agent import Loop, record
 from multihop.methods.base import Tools
-from multihop.methods.register import Initialisation, Item, Register, Update, brief, material
-from multihop.retrieval.tokens import count_tokens, truncate_tokens
+from multihop.methods.guidance import Nudge, RegisterGuide, RegisterParams
 from multihop.retrieval.tools import AgentTools, ToolResult
 from multihop.types import Answer, Question
 
-SEED_CHARACTERS = 1200
-"""Each seed chunk is shown to the initialisation up to this length."""
 
-
-class Params(AgentParams):
-    dedup: bool = True
-    use_register: bool = True
-    """False: no seed, no register; what stays is A-RAG (with the nudge, where it is on)."""
-    seed_evidence: bool = True
-    """False: the register is built from the question alone (Table 2)."""
-    updates: bool = True
-    """False: the register is built once and never updated (Table 2)."""
-    query_with_question: bool = True
-    """Whether the composed query holds the question too (eq. 5)."""
-    warmup_loops: int = Field(1, ge=0)
-    """Loops before the register is first shown to the agent (A.3)."""
-    nudge_at: float | None = Field(0.8, gt=0, le=1)
-    """Share of the loop budget at which the agent is asked to conclude; null: never."""
-    reminders: int = Field(1, ge=0)
-    """How often an agent that answers with open items is sent back to them."""
-    register_tokens: int = Field(16384, gt=0)
-    """Ceiling of one register reply, tokens."""
-    evidence_tokens: int = Field(6000, gt=0)
-    """Most new evidence shown to one update, o200k tokens."""
-    final_tokens: int = Field(8000, gt=0)
-    """Most passage text shown to the final answer, o200k tokens."""
+class Params(RegisterParams):
+    controller: bool = False
+    """Algorithm 1 to the letter: the register's query is searched in every loop, and no agent takes part."""
+    controller_reads: int = Field(2, ge=0)
+    """How many of a search's chunks that are not read yet the controller reads in full."""
 
 
 class Executionrag:
@@ -55,6 +34,8 @@ class Executionrag:
         self.params = params
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
+        if self.params.controller:
+            return await self._controlled(question, tools)
         loop = Loop(question, tools, self.params)
         if self.params.use_register:
             guide = RegisterGuide(question, tools, self.params, loop.search)
@@ -64,193 +45,31 @@ class Executionrag:
             loop.guide = Nudge(tools, self.params)
         return await loop.run()
 
+    async def _controlled(self, question: Question, tools: Tools) -> Answer:
+        """Algorithm 1: while the register is not ready, search its query, update it; the answer is G(q, S)."""
+        search = AgentTools(tools.retriever, k_default=self.params.k, dedup=self.params.dedup)
+        guide = RegisterGuide(question, tools, self.params, search)
+        await guide.start()
+        for step in range(1, self.params.max_loops + 1):
+            if guide.register.ready():
+                return await guide.final(step)
+            tools.trace.loops = step
+            if await guide.after_tools(step, self._searched(step, guide)):
+                return await guide.final(step)
+        tools.trace.forced = True
+        tools.trace.event(self.params.max_loops, "forced", why="loops")
+        answer = await guide.final(self.params.max_loops)
+        return replace(answer, stop_reason="forced_loops", status="budget" if answer.status == "ok" else answer.status)
 
-class Nudge:
-    """The soft warning at 80 % of the loop budget, and nothing else."""
-
-    def __init__(self, tools: Tools, params: Params):
-        self.tools = tools
-        self.params = params
-        self.nudged = False
-
-    async def before_turn(self, step: int) -> list[str]:
-        due = self.params.nudge_at and step >= math.ceil(self.params.nudge_at * self.params.max_loops)
-        if not due or self.nudged:
-            return []
-        self.nudged = True
-        self.tools.trace.event(step, "nudge")
-        left = self.params.max_loops - step + 1
-        return [self.tools.prompts["nudge"].format(left=left)]
-
-    async def after_tools(self, step: int, results: list[ToolResult]) -> bool:
-        return False
-
-    def reminder(self, step: int) -> str | None:
-        return None
-
-    def forced(self, step: int) -> None:
-        pass
-
-    async def final(self, step: int) -> Answer:
-        raise AssertionError("a nudge never ends the search")
-
-
-class RegisterGuide(Nudge):
-    """Keeps the register for one question and turns it into guidance."""
-
-    def __init__(self, question: Question, tools: Tools, params: Params, search: AgentTools):
-        super().__init__(tools, params)
-        self.question = question
-        self.search = search
-        self.model = tools.llm("register")
-        self.register = Register()
-        self.shown: dict | None = None
-        """The items as the agent last saw them; None before the first injection."""
-        self.read_before: set[str] = set()
-        self.reminded = 0
-        self.rebuilt = False
-
-    async def start(self) -> None:
-        """Seed retrieval (eq. 3) and S_0 (eq. 4)."""
-        evidence = ""
-        if self.params.seed_evidence:
-            result = self.search.call("semantic_search", {"query": self.question.text, "top_k": self.params.k}, 0)
-            record(self.tools, 0, "seed", result)
-            evidence = "\n\n".join(f"[{c}] {self.tools.text(c)[:SEED_CHARACTERS]}" for c in result.chunk_ids)
-        await self._build(0, evidence)
-
-    async def _build(self, step: int, evidence: str) -> None:
-        system = self.tools.prompts["init_system" if evidence else "init_question_only_system"]
-        user = self.tools.prompts["init_user"].format(question=self.question.text, evidence=evidence or "(none)")
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        reply = await self.model.json(messages, Initialisation, max_tokens=self.params.register_tokens)
-        if reply.error:
-            self.tools.trace.event(step, "update_failed", why=f"initialisation: {reply.error}")
-        self.register = Register.build(reply.value, self.question.text)
-        self.tools.trace.event(step, "register", items=self.register.snapshot(), source="init")
-
-    async def before_turn(self, step: int) -> list[str]:
-        return [*self._injection(step), *await super().before_turn(step)]
-
-    def _injection(self, step: int) -> list[str]:
-        if step <= self.params.warmup_loops:
-            return []
-        items = self.register.items
-        if self.shown is None:
-            text, kind = self._full("[Register]"), "initial"
-        else:
-            changed = [i for i in items.values() if material(self.shown.get(i.id), i)]
-            if not changed:
-                return []
-            text, kind = self._delta(changed), "delta"
-        self.shown = dict(items)
-        # What replaying the whole register would have cost: the paper's 40 % claim is measured from these two.
-        full = count_tokens(self._full("[Register]"))
-        self.tools.trace.event(step, "inject", inject=kind, tokens=count_tokens(text), full_tokens=full)
-        return [text]
-
-    def _full(self, tag: str) -> str:
-        return f"{tag}\n" + "\n".join(self._line(i) for i in self.register.items.values()) + self._next_search()
-
-    def _delta(self, changed: list) -> str:
-        still_open = ", ".join(i.id for i in self.register.open_items()) or "none"
-        return (
-            "[Progress]\n" + "\n".join(self._line(i) for i in changed) + f"\nOpen: {still_open}" + self._next_search()
-        )
-
-    def _line(self, item) -> str:
-        extra = item.reason if item.status == "retired" else item.note
-        return f"{item.id} ({item.status}) {item.question}" + (f" -> {brief(extra)}" if extra else "")
-
-    def _next_search(self) -> str:
-        if self.register.active is None:
-            return ""
-        query = self.register.compose(self.question.text, self.params.query_with_question)
-        return f"\nSearch for {self.register.active.id}: {query}"
-
-    async def after_tools(self, step: int, results: list[ToolResult]) -> bool:
-        if not self.params.updates:
-            return False
-        evidence = self._new_evidence(results)
-        before = dict(self.register.items)
-        if evidence:
-            await self._update(step, evidence)
-        else:
-            self.tools.trace.event(step, "update_skipped")
-        if self.register.void() and not self.rebuilt:
-            self.rebuilt = True
-            self._log_changes(step, before)
-            await self._build(step, evidence or "(nothing new)")
-            return False
-        active = next((i for i in before.values() if i.status == "active"), None)
-        progressed = active is not None and material(active, self.register.items[active.id])
-        self.register.select(progressed)
-        self._log_changes(step, before)
-        return self.register.ready()
-
-    def _log_changes(self, step: int, before: dict[str, Item]) -> None:
-        for transition in self.register.transitions(before):
-            self.tools.trace.event(step, "transition", **transition)
-        if self.register.items != before:
-            self.tools.trace.event(step, "register", items=self.register.snapshot(), source="update")
-
-    def _new_evidence(self, results: list[ToolResult]) -> str:
-        """What this loop brought: read chunks in full, search hits as their matched sentences; never what was
-        read in an earlier loop (App. B)."""
-        parts: dict[str, str] = {}
-        for result in results:
-            for chunk_id, text in result.evidence:
-                if chunk_id not in self.read_before and len(text) > len(parts.get(chunk_id, "")):
-                    parts[chunk_id] = text
-        self.read_before.update(c for result in results if result.kind == "read" for c in result.new)
-        return "\n".join(f"[{c}] {text}" for c, text in _fitting(parts.items(), self.params.evidence_tokens))
-
-    async def _update(self, step: int, evidence: str) -> None:
-        table = "\n".join(self._line(i) for i in self.register.items.values())
-        messages = self.tools.messages("update", question=self.question.text, register=table, evidence=evidence)
-        reply = await self.model.json(messages, Update, max_tokens=self.params.register_tokens)
-        if reply.value is None:
-            self.tools.trace.event(step, "update_failed", why=reply.error)
-            return
-        _, notes = self.register.apply(reply.value, set(self.tools.trace.retrieved))
-        if notes:
-            self.tools.trace.event(step, "guards", notes=notes)
-
-    def reminder(self, step: int) -> str | None:
-        """Once, where the agent answers while items are open; silent without updates, when the register can't know."""
-        open_items = self.register.open_items()
-        last = step >= self.params.max_loops  # no loop is left in which to search
-        if last or not open_items or not self.params.updates or self.reminded >= self.params.reminders:
-            self._close(step)
-            return None
-        self.reminded += 1
-        self.tools.trace.event(step, "reminder", open=[i.id for i in open_items])
-        lines = "\n".join(self._line(i) for i in open_items)
-        return self.tools.prompts["reminder"].format(open=lines) + self._next_search()
-
-    def _close(self, step: int) -> None:
-        self.tools.trace.event(step, "final_register", items=self.register.snapshot())
-
-    def forced(self, step: int) -> None:
-        self._close(step)
-
-    async def final(self, step: int) -> Answer:
-        """The answer from register and supporting passages: one call, tools off (§3.4)."""
-        self._close(step)
-        table = "\n".join(self._line(i) for i in self.register.items.values())
-        supporting = dict.fromkeys(c for i in self.register.items.values() for c in i.passages)
-        shown = dict(_fitting(((c, self.tools.text(c)) for c in supporting), self.params.final_tokens))
-        passages = "\n\n".join(f"[{c}] {text}" for c, text in shown.items())
-        messages = self.tools.messages("final", question=self.question.text, register=table, passages=passages)
-        reply = await self.tools.llm().chat(messages, max_tokens=self.params.answer_tokens)
-        return final_answer(reply.text, "ready", cited=tuple(shown))
-
-
-def _fitting(parts: Iterable[tuple[str, str]], budget: int) -> Iterator[tuple[str, str]]:
-    """(chunk id, text) pairs up to ``budget`` o200k tokens; the one that passes it is cut, the rest left out."""
-    for chunk_id, text in parts:
-        text = truncate_tokens(text, budget)
-        if not text:
-            return
-        budget -= count_tokens(text)
-        yield chunk_id, text
+    def _searched(self, step: int, guide: RegisterGuide) -> list[ToolResult]:
+        """u_t (eq. 5) by semantic search, then the best unread chunks in full, as an agent would read them."""
+        tools, search = guide.tools, guide.search
+        query = guide.register.compose(guide.question.text, self.params.query_with_question)
+        found = search.call("semantic_search", {"query": query, "top_k": self.params.k}, step)
+        record(tools, step, "semantic_search", found)
+        unread = [c for c in found.chunk_ids if c not in tools.trace.read][: self.params.controller_reads]
+        if not unread:
+            return [found]
+        read = search.call("read_chunk", {"chunk_ids": unread}, step)
+        record(tools, step, "read_chunk", read)
+        return [found, read]

@@ -10,7 +10,10 @@ from multihop.plugins import Plugins
 METHODS = Plugins(
     "method",
     "multihop.methods",
-    {"base", "registry", "agent", "register", "reading", "documents", "operations", "chain", "query_entities"},
+    {
+        "base", "registry", "agent", "register", "guidance", "reading", "documents", "operations", "chain",
+        "query_entities",
+    },  # fmt: skip
 )
 names, find = METHODS.names, METHODS.find
 
