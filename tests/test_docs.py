@@ -401,7 +401,7 @@ def test_numbers_in_the_pages_are_the_codes():
     for said in (
         f"at most {register.MAX_INITIAL} items", f"at most {register.MAX_NEW} per update",
         f"{register.MAX_ITEMS} in all", f"after {register.STALE_LOOPS} loops", f"{judge.JUDGE_TOKENS} tokens",
-        f"first {executionrag.SEED_CHARACTERS:,} characters", f"loop limit {run['max_loops']}",
+        f"first {guidance.SEED_CHARACTERS:,} characters", f"loop limit {run['max_loops']}",
         f"{demo.demo.passages} passages",
         f"{client.RETRIES} retries",
         f"the first {demo.data['musique'].questions} of {stages.DEMO_QUESTIONS} questions",

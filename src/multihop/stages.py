@@ -12,6 +12,7 @@ from typing import Any
 
 from multihop import jsonl, running
 from multihop.analysis import failures
+from multihop.config import Params
 from multihop.data import splits
 from multihop.data.download import fetch
 from multihop.data.prepare import prepare as prepare_data
@@ -25,6 +26,21 @@ from multihop.types import RunRecord
 
 DEMO_QUESTIONS = 20
 """Questions that the generator writes for each dataset; data.<dataset>.questions of them are used."""
+
+
+SHARED = ("datasets", "seeds", "settings", "readers", "endpoints", "embedders", "retrieval")
+"""The blocks of params.yaml that every run reads."""
+
+
+def resolve(params: Params, root: Path) -> list[Path]:
+    """Write results/params: the blocks that many stages read, and all of params.yaml, with their defaults."""
+    everything = params.model_dump(mode="json")
+    files = {"all": everything, "shared": {name: everything[name] for name in SHARED}}
+    files |= {name: everything[name] for name in ("training", "learned_runs")}
+    paths = {root / f"results/params/{name}.json": content for name, content in files.items()}
+    for path, content in paths.items():
+        jsonl.write_json(path, content)
+    return list(paths)
 
 
 def check_access(session: Session) -> None:

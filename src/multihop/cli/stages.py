@@ -12,6 +12,15 @@ from multihop.session import Session
 
 
 @app.command()
+def resolve() -> None:
+    """Stage: check params.yaml and write what several stages read of it to results/params."""
+    from multihop import stages
+
+    for path in stages.resolve(loaded(), Path(".")):
+        print(path)
+
+
+@app.command()
 def download(dataset: str) -> None:
     """Stage: fetch or generate the raw files of DATASET."""
     from multihop import stages
