@@ -322,7 +322,7 @@ def test_an_unknown_structure_is_refused(indexed):
 def test_the_command(indexed, serve, monkeypatch, capsys):
     serve(model)
     monkeypatch.chdir(indexed())
-    cli.build("notes")
+    cli.stages.build("notes")
     assert capsys.readouterr().out == "notes musique/small: passages 12, failed 0; 12 live calls\n"
 
 

@@ -390,7 +390,7 @@ def test_numbers_in_the_pages_are_the_codes():
     from multihop.controller import bridge, calibration, model, targets
     from multihop.evaluation import judge
     from multihop.llm import client
-    from multihop.methods import dynakrag, executionrag, operations, register, s2g_rag
+    from multihop.methods import dynakrag, guidance, operations, register, s2g_rag
 
     deviations = TEXT[REPO / "docs/deviations.md"]
     demo = config.load(REPO / "params.yaml")

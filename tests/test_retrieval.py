@@ -426,7 +426,7 @@ def test_a_stale_or_damaged_index_is_a_clear_error(tmp_path):
     with pytest.raises(DataError, match=r"corpus is .* run the index stage again"):
         open_retriever(prepared, index, "passages", HashEmbedder(), store)
     (index / "meta.json").write_text("{")
-    with pytest.raises(DataError, match=r"meta\.json: missing or damaged"):
+    with pytest.raises(DataError, match=r"meta\.json: not JSON, or damaged"):
         open_retriever(prepared, index, "passages", HashEmbedder(), store)
 
 

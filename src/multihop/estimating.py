@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multihop import stages
+from multihop import jsonl
 from multihop.blocks import Reader
 from multihop.config import Params
 from multihop.data import splits
@@ -63,7 +63,7 @@ def _measured(root: Path) -> dict[str, Any]:
     for folder in (root, root / "../.."):
         path = folder / "results/metrics.json"
         if path.is_file():
-            return stages.metrics_of(path)
+            return jsonl.read_json(path)
     raise DataError("results/metrics.json is not there: estimates rest on the demo's measured tokens; run `make repro`")
 
 

@@ -49,6 +49,19 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def read_json(path: Path, what_to_do: str = "run `dvc repro`", needed: Iterable[str] = ()) -> dict[str, Any]:
+    """One JSON document. Raises DataError, with what to do, for a file that is missing, damaged or lacks a key."""
+    if not path.is_file():
+        raise DataError(f"{path}: not there yet; {what_to_do}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise DataError(f"{path}: not JSON, or damaged ({e}); {what_to_do}") from e
+    if not isinstance(content, dict) or (missing := [key for key in needed if key not in content]):
+        raise DataError(f"{path}: {'no object' if not isinstance(content, dict) else f'no {missing[0]}'}; {what_to_do}")
+    return content
+
+
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows in the order given, atomically: the file is either whole or as it was before."""
     write_text(path, "".join(dumps(row) + "\n" for row in rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,22 @@ def open_index(session: Session, dataset: str, setting: str, train: bool = False
     Raises DataError where its index is missing or of another corpus.
     """
     chosen = session.params.settings[setting]
-    place = session.index(dataset, setting)
+    if train:
+        return _open(session, dataset, session.params.train_index_name(), chosen.embedder, "train")
+    return _open(session, dataset, session.params.index_name(setting), chosen.embedder, chosen.corpus)
+
+
+def open_certificate_index(session: Session, dataset: str, name: str) -> Retriever:
+    """The retriever of one of ``certificate_indexes``. Raises DataError as ``open_index`` does."""
+    return _open(session, dataset, name, *session.params.certificate_indexes()[name])
+
+
+def _open(session: Session, dataset: str, name: str, embedder: str, corpus: str) -> Retriever:
     return open_retriever(
         session.prepared(dataset),
-        place.with_name(session.params.train_index_name()) if train else place,
-        "train" if train else chosen.corpus,
-        session.params.embedders[chosen.embedder].overrides(),
+        session.root / "data/index" / dataset / name,
+        corpus,
+        session.params.embedders[embedder].overrides(),
         session.store,
         session.retrieval_params(),
         allow=session.may_ask,
@@ -52,7 +61,8 @@ def structure_identity(session: Session, name: str, setting: str, retriever: Ret
     identity = {
         "structure": made.name,
         "options": made.params.model_dump(mode="json"),
-        "corpus": jsonl.digest([[c.id, c.text] for c in retriever.chunks]),
+        "corpus": retriever.corpus,
+        "retrieval": session.retrieval_params(),
         "space": retriever.embedder.space,
         "over": structure_identity(session, entry.over, setting, retriever) if entry.over else None,
     }
@@ -74,7 +84,7 @@ def open_structure(session: Session, name: str, dataset: str, setting: str, retr
     what_to_do = f"run `dvc repro` (or `multihop build {name}`)"
     if not folder.is_dir():
         raise DataError(f"{folder}: not there yet; {what_to_do}")
-    facts = read_json(session.structure_facts(name, dataset, setting), what_to_do)
+    facts = jsonl.read_json(session.structure_facts(name, dataset, setting), what_to_do)
     if facts.get("identity") != structure_identity(session, name, setting, retriever):
         raise DataError(f"{folder}: built from another corpus, embedder, reader, prompt or params; run `dvc repro`")
     over = session.params.structure(name).over
@@ -90,10 +100,10 @@ def open_trained(session: Session, run: str, dataset: str) -> tuple[Callable[[in
     folder = session.trained(name, served_by(session, name, dataset))
     kind = session.params.kind_of_training(name)
     if kind == "baselines":
-        router, depth = read_json(folder / "router.json"), read_json(folder / "fixed_k.json")
+        router, depth = jsonl.read_json(folder / "router.json"), jsonl.read_json(folder / "fixed_k.json")
         found = {"router": Router.from_json(router), "k": depth["k"]}
         return (lambda seed: found), jsonl.digest(router | depth)
-    card = read_json(folder / "card.json")
+    card = jsonl.read_json(folder / "card.json")
     if kind == "network":
         from multihop.structures import gnn  # torch, only where a run needs it
 
@@ -109,12 +119,3 @@ def served_by(session: Session, name: str, dataset: str) -> str:
         return training.datasets[dataset]
     there = sorted(p.name for p in session.trained(name, "").glob("*") if p.is_dir())
     return there[0] if len(there) == 1 else dataset
-
-
-def read_json(path: Path, what_to_do: str = "run `dvc repro`") -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError(f"{path}: not there yet; {what_to_do}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise DataError(f"{path}: damaged ({e}); {what_to_do}") from e

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from multihop import config, stages
+from multihop import config, jsonl
 
 LEGEND = (
     "Means over questions, 0 to 1. EM, F1: of the short answer; Contain: the gold answer is part of the answer; LLM,",
@@ -16,7 +16,7 @@ LEGEND = (
 def summary(root: Path) -> str:
     """A short table of the main runs. Raises DataError where nothing was scored yet."""
     params = config.load(root / "params.yaml")
-    metrics = stages.metrics_of(root / "results/metrics.json")
+    metrics = jsonl.read_json(root / "results/metrics.json", "run `make repro` (or `dvc repro`) first")
     lines = [
         f"profile {params.profile}, source {params.source}: judge {params.readers[params.judge.reader].model}",
         *LEGEND,

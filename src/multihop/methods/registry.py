@@ -10,10 +10,8 @@ from multihop.plugins import Plugins
 METHODS = Plugins(
     "method",
     "multihop.methods",
-    {
-        "base", "registry", "agent", "register", "guidance", "reading", "documents", "operations", "chain",
-        "query_entities",
-    },  # fmt: skip
+    {"base", "registry", "agent", "register", "guidance", "reading", "documents", "operations", "chain"}
+    | {"query_entities"},
 )
 names, find = METHODS.names, METHODS.find
 

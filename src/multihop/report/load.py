@@ -6,7 +6,6 @@ rows, and the tables say "not run".
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ IDENTITY = (
     "forced", "mode", "answer", "short",
 )  # fmt: skip
 """The first columns of a frame or CSV file: which row it is, what came out; then the metrics, then the rest."""
+AGAIN = "run the stage that writes it again"
 META = ("identity", "model", "statistics", "estimated", "actual", "bytes")
 """What the tables need of an index's facts."""
 DATASET_LABELS = {"hotpotqa": "HotpotQA", "2wikimultihopqa": "2WikiMultiHopQA", "musique": "MuSiQue"}
@@ -58,13 +58,13 @@ class Report:
     def metrics(self) -> dict[str, Any]:
         """dataset -> setting -> run -> metrics; empty when nothing is scored yet."""
         path = self.root / "results/metrics.json"
-        return _json(path) if path.is_file() else {}
+        return jsonl.read_json(path, AGAIN) if path.is_file() else {}
 
     @cached_property
     def retrieval(self) -> dict[str, Any]:
         """dataset -> setting -> tool -> group -> n and recall@k with its interval; empty when not measured."""
         path = self.root / "results/retrieval.json"
-        return _json(path) if path.is_file() else {}
+        return jsonl.read_json(path, AGAIN) if path.is_file() else {}
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -101,7 +101,7 @@ class Report:
     def cards(self) -> dict[str, dict[str, Any]]:
         """dataset -> data card, for the datasets that are prepared."""
         paths = {d: self.root / "data/prepared" / d / "card.json" for d in self.datasets}
-        return {dataset: _json(path) for dataset, path in paths.items() if path.is_file()}
+        return {dataset: jsonl.read_json(path, AGAIN) for dataset, path in paths.items() if path.is_file()}
 
     @cached_property
     def expected(self) -> expected.Expected:
@@ -114,7 +114,8 @@ class Report:
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for path in sorted((self.root / "results/trained").glob("*/*/*.json")):
             if path.parts[-3] not in self.params.networks:
-                found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})[path.stem] = _json(path)
+                by_dataset = found.setdefault(path.parts[-3], {}).setdefault(path.parts[-2], {})
+                by_dataset[path.stem] = jsonl.read_json(path, AGAIN)
         return found
 
     @cached_property
@@ -123,7 +124,7 @@ class Report:
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for name in self.params.networks:
             for path in sorted((self.root / "results/trained" / name).glob("*/card.json")):
-                found.setdefault(name, {})[path.parent.name] = _json(path, "label")
+                found.setdefault(name, {})[path.parent.name] = jsonl.read_json(path, AGAIN, ["label"])
         return found
 
     @cached_property
@@ -134,7 +135,7 @@ class Report:
             for dataset, setting in self.params.structure_cells(name):
                 path = self.root / "results/structures" / name / dataset / f"{setting}.json"
                 if path.is_file():
-                    found.setdefault(name, {})[dataset, setting] = _json(path, *META)
+                    found.setdefault(name, {})[dataset, setting] = jsonl.read_json(path, AGAIN, META)
         return found
 
     @cached_property
@@ -142,7 +143,7 @@ class Report:
         """``machine`` and, by entry and "dataset/setting", ``seconds`` and ``live_calls`` of the build; empty where it
         was not measured, or for another profile (recordings are copied into a profile's checkout)."""
         path = self.root / "data/recordings/index_seconds.json"
-        measured = _json(path, "profile", "machine", "seconds") if path.is_file() else {}
+        measured = jsonl.read_json(path, AGAIN, ["profile", "machine", "seconds"]) if path.is_file() else {}
         return measured if measured.get("profile") == self.params.profile else {}
 
     def served_by(self, training: str, dataset: str) -> str:
@@ -270,15 +271,3 @@ class Report:
         table = pd.DataFrame(rows)
         known = dict.fromkeys(c for c in (*IDENTITY, *MEANS) if c in table)
         return table[[*known, *(c for c in table if c not in known)]]
-
-
-def _json(path: Path, *needed: str) -> Any:
-    """Raises DataError for what is not JSON, or lacks a needed key."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as e:
-        raise DataError(f"{path}: not JSON ({e}); run the stage that writes it again") from e
-    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise DataError(f"{path}: no {missing[0]}; run the stage that writes it again")
-    return content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -75,6 +74,10 @@ def read_chunks(prepared_dir: Path, variant: str) -> list[Chunk]:
     return chunks
 
 
+def corpus_digest(chunks: Sequence[Chunk]) -> str:
+    return jsonl.digest([[c.id, c.text] for c in chunks])
+
+
 def _sentences(prepared_dir: Path, chunks: Sequence[Chunk], params: RetrievalParams) -> list[Sentence]:
     titles = {}
     if params.title_in_sentences:
@@ -128,7 +131,7 @@ def build_index(
         },
         "splitter": params.splitter,
         "title_in_sentences": params.title_in_sentences,
-        "corpus": jsonl.digest([[c.id, c.text] for c in chunks]),
+        "corpus": corpus_digest(chunks),
     }
     out_dir.mkdir(parents=True, exist_ok=True)
     np.save(out_dir / "chunks.npy", chunk_vectors, allow_pickle=False)
@@ -136,14 +139,6 @@ def build_index(
     jsonl.write(out_dir / "sentences.jsonl", (asdict(s) for s in sentences))
     jsonl.write_json(out_dir / "meta.json", meta)
     return meta
-
-
-def _read_meta(index_dir: Path) -> dict[str, Any]:
-    path = index_dir / "meta.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as e:
-        raise DataError(f"{path}: missing or damaged ({e}); run the index stage") from e
 
 
 class Retriever:
@@ -218,6 +213,11 @@ class Retriever:
         """(sentence, its float16 vector) of a chunk, in document order. Raises KeyError for an unknown id."""
         rows = self._rows.get(self._position[chunk_id], [])
         return [(self._sentences[row], self._sentence_vectors[row]) for row in rows]
+
+    @cached_property
+    def corpus(self) -> str:
+        """Digest of the corpus: all ids and texts, in order."""
+        return corpus_digest(self.chunks)
 
     # -- titles
 
@@ -345,13 +345,13 @@ def open_retriever(
     chunks = read_chunks(prepared_dir, variant)
     sentences = [Sentence(row["chunk_id"], row["text"]) for row in jsonl.read(index_dir / "sentences.jsonl")]
     model = _embedder(embedder, chunks, sentences, hub)
-    meta = _read_meta(index_dir)
+    meta = jsonl.read_json(index_dir / "meta.json", "run the index stage")
     expected = {
         "variant": variant,
         "space": model.space,
         "splitter": params.splitter,
         "title_in_sentences": params.title_in_sentences,
-        "corpus": jsonl.digest([[c.id, c.text] for c in chunks]),
+        "corpus": corpus_digest(chunks),
     }
     for key, value in expected.items():
         if meta.get(key) != value:
