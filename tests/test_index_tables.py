@@ -16,6 +16,7 @@ from multihop.report import index_tables, tables
 from multihop.report.dynakrag_training import controllers
 from multihop.report.failure_tables import failure_overview
 from multihop.report.load import Report
+from multihop.types import Event, RunRecord
 
 REPOSITORY = Path(__file__).parents[1]
 DATASETS = list(report_fixture.TYPES)
@@ -197,6 +198,22 @@ def test_the_data_card_counts_entities_and_triples(root):
     assert shown["entities (entities)"] == "19 (44 mentions)"
     shutil.rmtree(root / "results/structures")
     assert tables.data_cards(Report(root)).frame["MuSiQue"]["triples (openie)"].startswith("not run")
+
+
+def test_fallbacks_are_counted_by_question_and_by_reason(root):
+    ways = [["no_seeds"], [], ["no_seeds", "no_fact_kept"]]
+    records = [
+        RunRecord(
+            str(i), "musique", "minilm", "kgp", 0, "h", "c", "q", "a", "a", "short", "ok", "answered",
+            events=tuple(Event(1, "fallback", {"what": w, "to": "dense"}) for w in found),
+        )
+        for i, found in enumerate(ways)
+    ]  # fmt: skip
+    jsonl.write(root / "results/runs/kgp/musique/minilm.jsonl", [r.to_json() for r in records])
+    frame = index_tables.fallbacks(Report(root)).frame
+    row = frame.loc[("KGP", "MuSiQue", "all-MiniLM-L6-v2")]
+    assert list(row) == ["3", "2", "no_fact_kept 1, no_seeds 2"]
+    assert frame.loc[("RAPTOR", "MuSiQue", "all-MiniLM-L6-v2")].iloc[0] == "not run"
 
 
 # -- the systems

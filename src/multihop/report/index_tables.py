@@ -6,6 +6,7 @@ data/recordings/index_seconds.json. An index that is not built says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from multihop.report.frames import Table, frame, note, number
 from multihop.report.load import Report
 from multihop.types import Usage
 
-__all__ = ["card_rows", "graph_statistics", "index_costs", "provenance"]
+__all__ = ["card_rows", "fallbacks", "graph_statistics", "index_costs", "provenance"]
 NOT_MEASURED = "—"
 INDEX = ["index", "dataset", "setting"]
 COLUMNS = {
@@ -122,6 +123,26 @@ def provenance(report: Report) -> Table:
     }
     text = "What is counted as a retrieved passage, on which missing evidence and recall rest."
     return Table(text, frame(rows, ["system"]), note(report))
+
+
+def fallbacks(report: Report) -> Table:
+    """How often each structured run could not go its own way: questions with a fallback, and the reasons counted."""
+    rows = {}
+    for run in (name for name, config in report.params.runs.items() if config.structure):
+        for dataset, setting in report.params.cells(run):
+            records = report.records(run, dataset, setting)
+            found = [[e.data["what"] for e in record.events if e.kind == "fallback"] for record in records]
+            why = Counter(what for each in found for what in each)
+            rows[report.label_run(run), report.label_dataset(dataset), report.label_setting(setting)] = {
+                "questions": str(len(records)) if records else "not run",
+                "with a fallback": str(sum(map(bool, found))) if records else "",
+                "reasons": ", ".join(f"{what} {n}" for what, n in sorted(why.items())),
+            }
+    text = (
+        "Where a structured system fell back on dense search, or on less than its own way: what its numbers then show "
+        "is the common retriever's work, not its own."
+    )
+    return Table(text, frame(rows, ["system", "dataset", "setting"]), note(report))
 
 
 # -- one index
