@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-import bpe_openai
+if TYPE_CHECKING:
+    import bpe_openai
 
 PIECE = 50_000
 """Characters encoded at once: at most 4 tokens each, so never above the encoder's 200,000-token limit."""
@@ -14,6 +16,8 @@ PIECE = 50_000
 
 @functools.cache
 def encoding() -> bpe_openai.Encoding:
+    import bpe_openai  # loading its table takes as long as a stage that counts nothing
+
     return bpe_openai.get_encoding("o200k_base")
 
 
