@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique"]
 DATASETS: tuple[str, ...] = get_args(Dataset)
 CorpusVariant = Literal["passages", "chunk1000"]
+SearchTool = Literal[
+    "dense", "semantic_search", "keyword_search", "keyword_sentences", "bm25", "bm25_sentences"
+]  # fmt: skip
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -123,6 +126,37 @@ class Statistics(Strict):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 
+class Paired(Strict):
+    """Which runs are compared question by question, and for what the smallest visible difference is computed."""
+
+    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = [
+        ["arag", "executionrag"], ["arag", "arag_*"], ["executionrag", "executionrag_*"],
+    ]  # fmt: skip
+    """[first run, second run]; ``*`` in the second stands for every run whose name fits, itself left out."""
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    power: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    discordance: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of questions that one run alone answers rightly, assumed where it is not observed."""
+
+
+class Certificates(Strict):
+    """Which gold passages can be reached: with which queries, tools and indexes that is tried."""
+
+    ks: Annotated[list[Positive], Field(min_length=1)] = [1, 3, 5, 10]
+    """Depths; the largest is how deep every search goes."""
+    tools: Annotated[list[SearchTool], Field(min_length=1)] = list(get_args(SearchTool))
+    corpora: list[CorpusVariant] = ["passages", "chunk1000"]
+    """Each needs an index for each embedder; none: nothing is certified."""
+    embedders: list[str] | None = None
+    """null: those of the settings."""
+    keywords: Positive = 6
+    """Keywords of a probe at most: capitalised spans, then content words."""
+    run_k: Positive = 5
+    """A run's missing passage counts as reachable if a search for this many (or as many as the run's) returns it."""
+    asked_share: Share = 0.6
+    """A query that has this share of a sub-question's content words asks it."""
+
+
 class Training(Strict):
     """What the learned methods are trained on: one setting's trajectories over train questions."""
 
@@ -220,3 +254,60 @@ class Network(Strict):
     epochs: Positive = 30
     learning_rate: Annotated[float, Field(gt=0)] = 0.005
     seed: int = 0
+
+
+class Faults(Strict):
+    """How often the simulated reader of the instrument does what, all in 0..1."""
+
+    drift: Share = 0.06
+    """Per hop: its passage is never asked for."""
+    dropped: Share = 0.5
+    """Of the drifts: the sub-question is missing from the plan (and register); of the rest another one is searched."""
+    early: Share = 0.04
+    """Per hop: believed known, and resolved in a register, without its passage."""
+    unreachable: Share = 0.04
+    """Per gold passage of the world: no search returns it."""
+    stall: Share = 0.05
+    """Per question: searches until the budget is used up."""
+    abstain: Share = 0.03
+    """Per question whose evidence is complete."""
+    abstain_missing: Share = 0.25
+    """Per question whose evidence is not."""
+    misread: Share = 0.1
+    """Per question: wrong though the evidence is complete."""
+    guess: Share = 0.1
+    """Per question: right though the evidence is not complete."""
+    judge_error: Share = 0.05
+    """Per right answer: the judge rejects it."""
+    judge_accept: Share = 0.03
+    """Per wrong answer: the judge accepts it."""
+
+    @model_validator(mode="after")
+    def _exclusive(self) -> Faults:
+        if self.drift + self.early > 1:
+            raise ValueError("drift and early together: at most 1, a hop has one fate")
+        return self
+
+
+class Instrument(Strict):
+    """The analysis tested on a simulated reader whose faults are known."""
+
+    questions: Annotated[int, Field(ge=20)] = 60
+    """Of the generated world that both methods answer."""
+    seed: int = 5
+    """Of the world, of every drawn fault, and of the repetitions' first draw."""
+    faults: Faults = Faults()
+    scales: list[Annotated[float, Field(ge=0, le=4)]] = [0.0, 0.5, 2.0]
+    """All faults times this, in further simulated runs."""
+    scale_questions: Annotated[int, Field(ge=20)] = 24
+    """Questions of each of those."""
+    repetitions: Positive = 100
+    """Drawn data sets, for each n and kind, on which intervals and tests are checked."""
+    sizes: Annotated[list[Positive], Field(min_length=1)] = [50, 200]
+    """Questions of those data sets."""
+    shares: Annotated[list[Share], Field(min_length=1)] = [0.5, 0.2, 0.05]
+    """True shares of right answers in them."""
+    resamples: Positive = 999
+    """Of every bootstrap of the instrument."""
+    grid_questions: Annotated[int, Field(ge=20)] = 300
+    """At each point of the grids that measure the rules' bias."""

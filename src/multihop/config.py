@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +18,17 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from multihop import jsonl, messages
 from multihop.blocks import (
+    Certificates,
     Controller,
     DataConfig,
     Dataset,
     DemoWorld,
     Embedder,
     Endpoint,
+    Instrument,
     Judge,
     Network,
+    Paired,
     Reader,
     Retrieval,
     RunConfig,
@@ -69,6 +73,9 @@ class Params(Strict):
     """Indexes built over one of ``structures``."""
     networks: dict[str, Network] = {}
     statistics: Statistics = Statistics()
+    certificates: Certificates = Certificates()
+    paired: Paired = Paired()
+    instrument: Instrument = Instrument()
     max_error_share: Share = 0.01
     notebooks: list[str] = []
 
@@ -103,6 +110,10 @@ class Params(Strict):
             for name in getattr(self, block):
                 if not re.fullmatch(r"\w[\w.-]*", name):
                     raise ValueError(f"{block}.{name}: a name has letters, digits, ., - and _ only")
+        for name in self.certificates.embedders or ():
+            _known("certificates.embedders", name, self.embedders)
+        for key in ("ks", "tools", "embedders"):
+            _chosen(f"certificates.{key}", getattr(self.certificates, key))
         self._check_structures()
         self._check_training()
         for name, run in self.runs.items():
@@ -112,6 +123,9 @@ class Params(Strict):
                 _known(f"runs.{name}.datasets", dataset, self.datasets)
             for key, chosen in (("datasets", run.datasets), ("settings", run.settings), ("seeds", run.seeds)):
                 _chosen(f"runs.{name}.{key}", chosen)
+        if "paired" in self.model_fields_set:
+            for name in (name for names in self.paired.pairs for name in names if "*" not in name):
+                _known("paired.pairs", name, self.runs)
         return self
 
     def _join_runs(self) -> None:
@@ -268,6 +282,16 @@ class Params(Strict):
             raise ConfigError(messages.unknown("run", name, self.runs))
         return self.runs[name]
 
+    def run_pairs(self) -> list[tuple[str, str]]:
+        """The pairs of ``paired.pairs`` among the runs that there are, each once, in order."""
+        found = [
+            (first, second)
+            for first, wanted in self.paired.pairs
+            for second in self.runs
+            if first in self.runs and first != second and fnmatchcase(second, wanted)
+        ]
+        return list(dict.fromkeys(found))
+
     def seeds_of(self, run_name: str) -> list[int]:
         seeds = self.run(run_name).seeds
         return self.seeds if seeds is None else seeds
@@ -276,6 +300,11 @@ class Params(Strict):
         """The index that a setting reads: settings with the same embedder and corpus share it."""
         s = self.settings[setting]
         return f"{s.embedder}-{s.corpus}"
+
+    def certificate_indexes(self) -> dict[str, tuple[str, str]]:
+        """Index -> (embedder, corpus variant) of every one that certificates are made for; corpora vary slowest."""
+        used = self.certificates.embedders or dict.fromkeys(s.embedder for s in self.settings.values())
+        return {f"{e}-{corpus}": (e, corpus) for corpus in dict.fromkeys(self.certificates.corpora) for e in used}
 
     def train_index_name(self) -> str:
         """The index over the training questions' corpus."""

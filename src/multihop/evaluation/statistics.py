@@ -3,11 +3,11 @@ all-equal columns that small or perfect cells give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest, norm
 
 from multihop.errors import DataError
 
@@ -85,9 +85,13 @@ def _draws(n: int, seed: int, resamples: int) -> Iterator[np.ndarray]:
         yield rng.integers(0, n, size=(min(batch, resamples - start), n))
 
 
-def mcnemar(first: Sequence[float], second: Sequence[float]) -> McNemar:
+def mcnemar(
+    first: Sequence[float], second: Sequence[float], questions: Sequence[Hashable] | None = None
+) -> McNemar:
     """Exact two-sided p of paired right/wrong scores; 1.0 when no pair is discordant.
 
+    ``questions``: whose pair each is, where several seeds give a question several; its pairs are then one unit
+    (``sign_flip`` over questions). With one pair a question that is the same test.
     Raises DataError when the lengths differ or a score is neither 0 nor 1.
     """
     a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
@@ -96,9 +100,93 @@ def mcnemar(first: Sequence[float], second: Sequence[float]) -> McNemar:
     if not (np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all()):
         raise DataError("McNemar needs scores of 0 or 1; use the paired bootstrap for F1")
     only_first, only_second = int((a > b).sum()), int((b > a).sum())
+    if questions is not None and len(set(questions)) < len(questions):
+        sums: dict[Hashable, int] = {}
+        for question, difference in zip(questions, (a - b).astype(int).tolist(), strict=True):
+            sums[question] = sums.get(question, 0) + difference
+        return McNemar(only_first, only_second, sign_flip(list(sums.values())))
     n = only_first + only_second
     p = float(binomtest(only_first, n, 0.5).pvalue) if n else 1.0
     return McNemar(only_first, only_second, p)
+
+
+def sign_flip(differences: Sequence[int]) -> float:
+    """Exact two-sided p of whole-number differences, one a question: the share of all ways to set their signs whose sum
+    lies at least as far from 0 (Fisher's randomisation test for pairs). Raises DataError for a fraction."""
+    d = np.asarray(differences)
+    if d.size and not (d == np.floor(d)).all():
+        raise DataError("the sign-flip test needs whole numbers: sums over a question's seeds")
+    sizes = np.abs(d[d != 0]).astype(int)
+    chances = np.ones(1)
+    for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
+        own = np.zeros(size * count + 1)
+        own[::size] = binom.pmf(np.arange(count + 1), count, 0.5)
+        chances = np.convolve(chances, own)
+    sums = 2 * np.arange(chances.size) - sizes.sum()
+    return float(min(1.0, chances[np.abs(sums) >= abs(int(d.sum()))].sum()))
+
+
+# -- what a number of questions can show
+
+
+def mcnemar_power(n: int, difference: float, discordance: float, *, alpha: float = 0.05) -> float:
+    """Exact power of the exact McNemar test at ``n`` pairs (Duffy 1984, Biometrics 40).
+
+    ``difference``: of the two shares of right answers; ``discordance``: share of pairs in which one alone is right, at
+    least the difference. The number of discordant pairs is binomial, and so is, given it, how many favour the first.
+    Raises DataError for an impossible pair of the two.
+    """
+    _possible(difference, discordance)
+    if n < 1 or discordance == 0:
+        return 0.0
+    low, high = binom.ppf([1e-12, 1 - 1e-12], n, discordance)
+    discordant = np.arange(max(low, 1), high + 1)
+    # The largest minority whose two-sided p is at most alpha; -1 where none is.
+    critical = binom.ppf(alpha / 2, discordant, 0.5)
+    critical = np.where(2 * binom.cdf(critical, discordant, 0.5) > alpha, critical - 1, critical)
+    favour = (1 + difference / discordance) / 2
+    rejected = binom.cdf(critical, discordant, favour) + binom.cdf(critical, discordant, 1 - favour)
+    return float((binom.pmf(discordant, n, discordance) * np.minimum(rejected, 1)).sum())
+
+
+def detectable_difference(
+    n: int, discordance: float | None = None, *, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
+    """The smallest difference that the exact McNemar test finds with ``power`` at ``n`` pairs; None where none does.
+
+    ``discordance`` as in ``mcnemar_power``; None: the best case, in which all discordant pairs favour one side.
+    """
+    largest = 1.0 if discordance is None else discordance
+
+    def enough(difference: float) -> bool:
+        return mcnemar_power(n, difference, discordance or difference, alpha=alpha) >= power
+
+    if not largest or not enough(largest):
+        return None
+    low, high = 0.0, largest
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def questions_needed(difference: float, discordance: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Pairs that a McNemar test needs to find ``difference`` with ``power``, by Connor's formula (1987, Biometrics 43):
+    (z_alpha/2 sqrt(d) + z_power sqrt(d - difference^2))^2 / difference^2, d the discordance. None for no difference.
+
+    A normal approximation, meant for tens of pairs and more. Raises DataError for an impossible pair of the two.
+    """
+    _possible(difference, discordance)
+    if difference == 0:
+        return None
+    root = norm.ppf(1 - alpha / 2) * discordance**0.5 + norm.ppf(power) * (discordance - difference**2) ** 0.5
+    return int(np.ceil((root / difference) ** 2))
+
+
+def _possible(difference: float, discordance: float) -> None:
+    if not abs(difference) <= discordance <= 1:
+        said = f"a difference of {difference:g} needs a discordance from {abs(difference):g} to 1"
+        raise DataError(f"power: {said}, not {discordance:g}")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
