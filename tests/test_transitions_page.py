@@ -60,9 +60,11 @@ def test_the_matrix_is_a_count_of_the_files(root, report):
 def test_both_forms_of_the_claim_and_the_papers_figures(root, report):
     frame = claim_382.claim_counts(report).frame.sort_index().loc[MINILM, "MuSiQue", "model judge"]
     for rule, column in (("App. E", "category"), ("symmetric", "category_symmetric")):
-        for run, label in (("arag", "A-RAG"), ("executionrag", "ExecutionRAG")):
-            n = Counter(labels(root, run, column).values())["missing_evidence"]
+        counts = [Counter(labels(root, run, column).values())["missing_evidence"] for run in ("arag", "executionrag")]
+        for n, label in zip(counts, ("A-RAG", "ExecutionRAG"), strict=True):
             assert frame.loc[rule, label].split(" (")[0] == str(n)
+        change = frame.loc[rule, "second − first [95 %]"].split(" [")[0]
+        assert int(change.replace("−", "-")) == counts[1] - counts[0]
     assert frame.loc["App. E", "paper"] == "382 → 234" and frame.loc["symmetric", "paper"] == ""
 
 

@@ -34,8 +34,9 @@ def claim_counts(report: Report) -> Table:
         rows[(*key, LABEL_FREE)] = _counts(report, scope, judge, paired.WRONG_AND_MISSING)
     text = (
         "Forms 1 and 2 of 382 → 234: wrong answers labelled missing evidence, in questions (means over seeds), in "
-        "brackets their share of the run's own failures. App. E: the paper's rule, 3b on for the register run. "
-        f"Symmetric: 3b off. {LABEL_FREE}: wrong, and a gold passage never retrieved. Paper: what its text prints."
+        "brackets their share of the run's own failures; the difference with its paired interval. App. E: the "
+        f"paper's rule, 3b on for the register run. Symmetric: 3b off. {LABEL_FREE}: wrong, and a gold passage never "
+        "retrieved. Paper: what its text prints."
     )
     return table(report, text, rows, ["setting", "dataset", "judge", "rule"])
 
@@ -73,10 +74,17 @@ def _counts(report: Report, scope: Scope, judge: str, measure: str, *, symmetric
         counts.append(mean * c.n)
         share = f" ({100 * counts[-1] / total:.1f} % of {number(total, 'count')})" if total else " (no failure)"
         line[report.label_run(run)] = f"{number(round(counts[-1], 6), 'count')}{share}"
-    line["second − first"] = f"{round(counts[1] - counts[0], 6):+g}".replace("-", "−")
+    change, low, high = (_signed(v * c.n) for v in (c.difference.mean, c.difference.low, c.difference.high))
+    line["second − first [95 %]"] = f"{change} [{low}, {high}]"
     # The paper prints its own rule and judge alone.
     own_rule = (judge, measure, symmetric) == ("llm", MISSING, False)
     return line | {"paper": _printed(report, scope) if own_rule else ""}
+
+
+def _signed(count: float) -> str:
+    """A difference of counts; a whole number without decimals."""
+    text = f"{round(count, 1):+g}".replace("-", "−")
+    return "0" if text in ("+0", "−0") else text
 
 
 def _printed(report: Report, scope: Scope) -> str:
