@@ -145,8 +145,8 @@ class Certificates(Strict):
     ks: Annotated[list[Positive], Field(min_length=1)] = [1, 3, 5, 10]
     """Depths; the largest is how deep every search goes."""
     tools: Annotated[list[SearchTool], Field(min_length=1)] = list(get_args(SearchTool))
-    corpora: list[CorpusVariant] = ["passages", "chunk1000"]
-    """Each needs an index for each embedder; none: nothing is certified."""
+    corpora: list[CorpusVariant] = []
+    """Each needs an index for each embedder; none (where params.yaml names none): nothing is certified."""
     embedders: list[str] | None = None
     """null: those of the settings."""
     keywords: Positive = 6

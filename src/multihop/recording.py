@@ -10,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from multihop import building, jsonl, stages, training, training_network
+from multihop import building, certifying, jsonl, stages, training, training_network
 from multihop.errors import DataError
 from multihop.session import Session
 from multihop.store import as_sent, read_recording, request_key
+from multihop.types import RunRecord
 
 SECONDS = Path("data/recordings/index_seconds.json")
 """What building took, measured while this profile's recording was made."""
@@ -36,12 +37,13 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
         _note_seconds(session.root / SECONDS, session.params.profile, name, await building.build(session, name))
     for name in session.params.networks:
         await training_network.train(session, name)
+    records: dict[tuple[str, str, str], list[RunRecord]] = {}
     for first in range(1, questions + 1):
         for run, dataset, chosen in stages.cells(session):
             if setting and chosen != setting:
                 continue
             started = time.monotonic()
-            await stages.record_slice(session, run, dataset, chosen, first)
+            records[run, dataset, chosen] = await stages.record_slice(session, run, dataset, chosen, first)
             live = sum(row["live"] for row in session.log.rows)
             session.side_log("record")
             if live:
@@ -54,6 +56,7 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
         return
     for dataset in session.params.datasets:
         stages.index(session, dataset)
+        certifying.embed_queries(session, dataset, records)
     count = session.store.export(session.root / out, keep=session.store.touched)
     print(f"{out}: {count} entries, {(session.root / out).stat().st_size / 1e6:.1f} MB")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -104,12 +103,13 @@ def prepare(session: Session, dataset: str) -> dict[str, Any]:
 
 
 def index(session: Session, dataset: str) -> list[dict[str, Any]]:
-    """One index per (embedder, corpus variant) that a setting uses; the folder is rebuilt whole."""
+    """One index per (embedder, corpus variant) that a setting or certificates use; the folder is rebuilt whole."""
     params = session.params
     folder = session.root / "data/index" / dataset
     if folder.exists():
         shutil.rmtree(folder)
     wanted = {params.index_name(name): (s.corpus, s.embedder) for name, s in params.settings.items()}
+    wanted |= {name: (corpus, embedder) for name, (embedder, corpus) in params.certificate_indexes().items()}
     training = params.the_training
     if training and dataset in training.datasets.values():
         wanted[params.train_index_name()] = ("train", params.settings[training.setting].embedder)
@@ -223,16 +223,11 @@ async def score_all(session: Session) -> dict[str, Any]:
     return nested
 
 
-async def record_slice(session: Session, run: str, dataset: str, setting: str, first: int) -> None:
+async def record_slice(session: Session, run: str, dataset: str, setting: str, first: int) -> list[RunRecord]:
     """Ask whatever the first ``first`` questions of a cell need, judge and extraction included; writes no result."""
     cell = running.open_cell(session, run, dataset, setting)
     questions = splits.questions(session.prepared(dataset))[: session.params.run(run).questions][:first]
     records = [await cell.answer(q, seed) for q in questions for seed in session.params.seeds_of(run)]
     scored = score_cell_of(session, dataset, setting, run)
     await score_records(session, replace(scored, ids=tuple(q.id for q in questions)), records)
-
-
-def metrics_of(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; run `make repro` (or `dvc repro`) first")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return records

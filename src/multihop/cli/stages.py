@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -148,12 +149,50 @@ def retrieval() -> None:
 
 
 @app.command()
+def certify() -> None:
+    """Stage: which gold passages some query reaches, and what the runs missed of those."""
+    from multihop import certifying
+
+    async def work(session: Session) -> dict[str, Any]:
+        return certifying.certify_all(session)
+
+    print(certifying.said(in_session(work)))
+
+
+@app.command()
+def instrument(
+    questions: Annotated[int | None, typer.Option(min=20, help="of the simulated run; default: params.yaml")] = None,
+    repetitions: Annotated[int | None, typer.Option(min=1, help="of intervals and tests; default: params.yaml")] = None,
+    full: Annotated[bool, typer.Option(help="full sizes: 1,000 questions, 1,000 repetitions")] = False,
+    out: Annotated[Path | None, typer.Option(help="one file in place of results/instrument/")] = None,
+) -> None:
+    """Stage: what the analysis recovers of a simulated reader's known faults; intervals, tests and rules measured."""
+    from multihop.instrument import measure
+
+    used = measure.sized(loaded().instrument, questions, repetitions, full)
+    measured = asyncio.run(measure.measure(Path("."), used))
+    measure.write(Path("."), measured, used, out)
+    print(measure.said(measured))
+
+
+@app.command()
 def coverage() -> None:
     """Stage: which cell of which table and figure ran, and what is missing."""
     from multihop.report import coverage as report_coverage
     from multihop.report.load import Report
 
     report_coverage.write(Report())
+
+
+@app.command()
+def claims() -> None:
+    """Stage: the verdict on every claim of the papers (expected/claims.yaml), and what is missing for one."""
+    from multihop.report import claims as report_claims
+    from multihop.report.load import Report
+
+    for paper in report_claims.write(Report())["papers"].values():
+        said = ", ".join(f"{count} {verdict}" for verdict, count in paper["verdicts"].items() if count)
+        print(f"{paper['title']}: {len(paper['claims'])} claims, {said}")
 
 
 @app.command()

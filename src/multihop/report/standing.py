@@ -54,14 +54,19 @@ def same_model(model: str, wanted: str) -> bool:
     return name == wanted or name.startswith(f"{wanted}-20")
 
 
-def differences(report: Report, dataset: str | None = None, role: str | None = None) -> list[str]:
+def differences(
+    report: Report, dataset: str | None = None, role: str | None = None, data_only: bool = False
+) -> list[str]:
     """What is not the paper's own, in a few words each; empty when the setting is the paper's.
 
-    ``dataset`` and ``role`` narrow it to one cell's; None asks for all.
+    ``dataset`` and ``role`` narrow it to one cell's; None asks for all. ``data_only``: for numbers that no model and no
+    limit has a part in.
     """
     own = report.expected.own
     roles = [r for r in ([role] if role else own.roles) if report.setting(r)]
     found = ["a generated world, not the benchmarks"] if report.is_demo else []
+    if data_only:
+        return found + _counts(report, [dataset] if dataset else report.datasets)
     for r in roles:
         setting, wanted = report.setting(r), own.roles[r]
         if not same(report, "backbone", setting, wanted):

@@ -48,17 +48,18 @@ class BM25:
 
     def scores(self, query: str) -> np.ndarray:
         """float64 (n,): the score of every text; a word that the query repeats counts each time."""
-        return self._score(query)[0]
+        return self.scores_and_shared(query)[0]
 
     def search(self, query: str, k: int) -> list[tuple[int, float]]:
         """The best ``k`` (position, score) of texts that share a word with the query, ties by position."""
-        scores, shared = self._score(query)
+        scores, shared = self.scores_and_shared(query)
         scores = np.round(scores, 9)
         positions = np.flatnonzero(shared)
         order = np.lexsort((positions, -scores[positions]))[: max(k, 0)]
         return [(int(positions[i]), float(scores[positions[i]]) + 0.0) for i in order]
 
-    def _score(self, query: str) -> tuple[np.ndarray, np.ndarray]:
+    def scores_and_shared(self, query: str) -> tuple[np.ndarray, np.ndarray]:
+        """(float64 (n,) scores, bool (n,): whether the text has a word of the query)."""
         scores = np.zeros(self.size)
         shared = np.zeros(self.size, dtype=bool)
         m = self.matrix

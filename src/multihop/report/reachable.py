@@ -1,0 +1,36 @@
+"""What of a run's missing gold passages the retriever could have returned: results/reachability.json, read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multihop import jsonl
+from multihop.report.load import AGAIN, Report
+from multihop.report.values import Measured, absent, run_of
+
+FILE = "results/reachability.json"
+WIDER = "wider"
+"""Key of ``Report.memo``: how much wider intervals should be than those of the file, which has one confidence only."""
+
+
+def share(report: Report, dataset: str, role: str, system: str, group: str, fate: str) -> Measured:
+    """The share, in percent, of the gold passages that a system missed which have this ``fate``; n counts the questions
+    that miss one. Raises DataError for a damaged file."""
+    run = run_of(report, system)
+    if missing := absent(report, dataset, role, run):
+        return Measured(missing=missing)
+    path, setting = report.root / FILE, report.setting(role)
+    if not path.is_file():
+        return Measured(missing=f"{FILE} is not there yet (multihop certify)")
+    if FILE not in report.memo:
+        report.memo[FILE] = jsonl.read_json(path, AGAIN, ["runs"])
+    entry: dict[str, Any] = report.memo[FILE]["runs"].get(dataset, {}).get(run, {}).get(setting) or {}
+    if not entry or entry["excuse"]:
+        return Measured(missing=f"{run} on {dataset} / {setting}: {entry.get('excuse') or f'not in {FILE} yet'}")
+    found = entry["groups"].get(group, {fate: {"share": None}})
+    if found[fate]["share"] is None:
+        return Measured(remark="undefined: no gold passage is missing")
+    value, low, high = (100 * found[fate][key] for key in ("share", "low", "high"))
+    wider = report.memo.get(WIDER, 1.0)
+    low, high = max(0.0, value - wider * (value - low)), min(100.0, value + wider * (high - value))
+    return Measured(value, low, high, found["with_missing"])

@@ -1,0 +1,206 @@
+"""Certificate rows to shares, and what a run missed told apart, against cases counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multihop.analysis import probes, reachability
+from multihop.analysis.probes import Asked, Query
+from multihop.analysis.reachability import Rules, found_from, missing, ratio_intervals, shares, split
+from multihop.errors import DataError
+from multihop.evaluation.support import ChunkMap
+from multihop.types import Chunk, Event, Gold, Hop, Passage, Retrieved, RunRecord, Span
+
+TITLES = ["The Salt Road", "Ines Havel", "Dorvik", "Arle"]
+PASSAGES = {f"p{i}": Passage(f"p{i}", title, f"{title} is here.") for i, title in enumerate(TITLES)}
+CHUNKS = ChunkMap([Chunk(p.id, p.full, (Span(p.id, 0, len(p.full)),)) for p in PASSAGES.values()])
+STEPS = tuple(Hop(f"step about {title.lower()} thing", "x", f"p{i}") for i, title in enumerate(TITLES))
+GOLD = {
+    "a": Gold("a", ("x",), ("p0", "p1"), "2hop", 2, decomposition=STEPS[:2]),
+    "b": Gold("b", ("x",), ("p2", "p3", "p1"), "3hop1", 3, decomposition=STEPS, exact=False),
+    "c": Gold("c", ("x",), (), "2hop", 2),
+}
+BOOTSTRAP = {"seed": 0, "resamples": 500, "level": 0.95}
+RULES = Rules()
+
+
+def witness(k: int, *runs: str, others: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = {"k": k, "rank": k, "query": "q"}
+    return found | ({"runs": list(runs), "others": list(others)} if runs else {})
+
+
+def row(qid: str, passage: str, mapped: bool = True, hop: int | None = 1, **certificates: Any) -> dict[str, Any]:
+    gold = GOLD[qid]
+    return {
+        "qid": qid, "passage": passage, "hop": hop, "hops": gold.hops, "type": gold.type, "gold_exact": gold.exact,
+        "mapped": mapped, "certificates": certificates,
+    }  # fmt: skip
+
+
+def record(qid: str, found: tuple[str, ...] = (), run: str = "r", seed: int = 0, **changes: Any) -> RunRecord:
+    retrieved = tuple(Retrieved(p, 1, "retrieve") for p in found)
+    made = RunRecord(qid, "musique", "s", run, seed, "h", "c", "what?", "x", None, "free", "ok", "answered", retrieved)
+    return replace(made, **changes)
+
+
+# -- certificates
+
+
+def test_a_certificate_holds_from_its_k_on_and_a_run_does_not_certify_itself():
+    other = {"k": 5, "rank": 4, "query": "q", "runs": ["b"]}
+    made = row("a", "p0", dense={"T1": witness(3), "issued": witness(1, "a", others=(other,))})
+    assert found_from(made, "dense", "T1") == 3
+    assert found_from(made, "dense", "T0") is None and found_from(made, "bm25", "T1") is None
+    assert found_from(made, "dense", "any") == 1
+    assert found_from(made, "dense", "issued", without_run="a") == 5
+    assert found_from(made, "dense", "issued", without_run="b") == 1
+    assert found_from(made, "dense", "any", without_run="a") == 3
+    alone = row("a", "p0", dense={"issued": witness(1, "a")})
+    assert found_from(alone, "dense", "any", without_run="a") is None
+
+
+ROWS = [
+    row("a", "p0", dense={"T0": witness(1), "T1": witness(1)}),
+    row("a", "p1", hop=2, dense={"T1": witness(5)}),
+    row("b", "p2", dense={"T2": witness(10)}),
+    row("b", "p3", hop=None),
+    row("b", "p1", mapped=False),
+]
+
+
+def test_shares_count_passages_by_tier_depth_and_group():
+    found = shares(ROWS, ["dense"], [1, 3, 5, 10], 5, **BOOTSTRAP)
+    everything = found["all"]
+    assert (everything["passages"], everything["questions"]) == (4, 2), "what no chunk holds is left out"
+    assert everything["dense"]["T0"]["found"] == [1, 1, 1, 1]
+    assert everything["dense"]["T1"]["found"] == [1, 1, 2, 2]
+    assert everything["dense"]["T2"]["found"] == [0, 0, 0, 1]
+    assert everything["dense"]["any"]["found"] == [1, 1, 2, 3]
+    assert everything["dense"]["lowest"] == {"T0": 1, "issued": 0, "T1": 1, "T2": 0, "T3": 0}
+    assert (everything["dense"]["any"]["low"], everything["dense"]["any"]["high"]) == (0.0, 1.0)
+    assert found["hop 2"]["dense"]["T1"]["found"] == [0, 0, 1, 1]
+    assert set(found) == {"all", "2-hop", "3-hop", "hop 1", "hop 2", "labelled gold", "matched gold"}
+    assert found["matched gold"]["passages"] == 2, "apart from the labelled ones"
+    one = found["2-hop"]["dense"]["T1"]
+    assert (one["low"], one["high"]) == (1.0, 1.0), "one question: no width"
+
+
+def test_no_gold_no_shares():
+    assert shares([], ["dense"], [1, 5], 5, **BOOTSTRAP) == {}
+    assert shares([row("a", "p0", mapped=False)], ["dense"], [1, 5], 5, **BOOTSTRAP) == {}
+
+
+def test_ratio_intervals_equal_a_plain_bootstrap():
+    rng = np.random.default_rng(5)
+    wholes = rng.integers(0, 4, 40).astype(float)
+    parts = np.stack([rng.binomial(wholes.astype(int), p) for p in (0.1, 0.5)], axis=1).astype(float)
+    low, high = ratio_intervals(parts, wholes, seed=3, resamples=4000, level=0.9)
+    drawn = np.random.default_rng(99).integers(0, 40, size=(20_000, 40))
+    for column in (0, 1):
+        ratios = parts[drawn, column].sum(axis=1) / wholes[drawn].sum(axis=1)
+        expected = np.quantile(ratios, [0.05, 0.95])
+        assert np.allclose([low[column], high[column]], expected, atol=0.02)
+    again = ratio_intervals(parts, wholes, seed=3, resamples=4000, level=0.9)
+    assert (again[0] == low).all() and (again[1] == high).all()
+
+
+def test_ratio_intervals_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
+    parts, wholes = np.array([[1.0], [0.0], [2.0]]), np.array([1.0, 1.0, 3.0])
+    whole = ratio_intervals(parts, wholes, resamples=200)
+    monkeypatch.setattr(reachability, "_CELLS", 7)
+    assert np.array_equal(whole, ratio_intervals(parts, wholes, resamples=200))
+
+
+def test_ratio_intervals_of_nothing_and_of_one():
+    assert np.isnan(ratio_intervals(np.zeros((0, 2)), np.zeros(0))).all()
+    assert np.isnan(ratio_intervals(np.zeros((3, 2)), np.zeros(3))).all(), "nothing is missing"
+    assert np.array_equal(ratio_intervals(np.array([[1.0]]), np.array([4.0])), [[0.25], [0.25]])
+    low, high = ratio_intervals(np.array([[1.0], [0.0]]), np.array([1.0, 0.0]))
+    assert (low, high) == (1.0, 1.0), "resamples in which nothing is missing have no share"
+
+
+# -- what a run missed
+
+OTHER = {"k": 3, "rank": 3, "query": "q", "runs": ["s"]}
+LOST_ROWS = [
+    row("a", "p0", dense={"T1": witness(3), "T2": witness(1)}),
+    row("a", "p1", hop=2, dense={"T0": witness(10)}, bm25={"T0": witness(1)}),
+    row("b", "p2", dense={"issued": witness(1, "r")}),
+    row("b", "p3", hop=2, dense={"issued": witness(1, "r", others=(OTHER,))}),
+    row("b", "p1", hop=3),
+]
+
+
+def fates(records: list[RunRecord], searches: Asked, run: str = "r") -> dict[tuple[str, str], tuple[str, str | None]]:
+    lost = missing(run, records, searches, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    return {(m["qid"], m["passage"]): (m["fate"], m["tier"]) for m in lost}
+
+
+def test_missing_passages_are_told_apart():
+    searches = Asked(("dense",), 5, queries={"b": (Query("where is Arle", ()),)})
+    found = fates([record("a"), record("b", ("p1",))], searches)
+    assert found == {
+        ("a", "p0"): ("never_asked", "T1"),  # the lowest tier, not the one with the best rank
+        ("a", "p1"): ("no_certificate", None),  # dense finds it at 10 only, and BM25 is not this run's tool
+        ("b", "p2"): ("no_certificate", None),  # only its own query finds it
+        ("b", "p3"): ("asked_not_returned", None),  # it named the title, whatever certifies it
+    }
+    assert fates([record("b", ("p1", "p3"))], searches, run="t")["b", "p2"] == ("never_asked", "issued")
+    silent = Asked(("dense",), 5)
+    assert fates([record("b", ("p1", "p2"))], silent)["b", "p3"] == ("never_asked", "issued"), "another run's query"
+
+
+def test_a_run_is_not_held_to_a_longer_list_than_its_own_and_an_agent_may_ask_for_any():
+    assert [reachability.depth_of(Asked(("dense",), d), RULES) for d in (1, 2, 3, 4, 5, 8, 20)] == [1, 1, 3, 3, 5, 5, 5]
+    assert reachability.depth_of(Asked(("dense",), 0), RULES) == 1, "no search of it ever returned a hit"
+    assert reachability.depth_of(Asked(probes.AGENT, None), RULES) == 5
+    shallow = Asked(("dense",), 1)
+    assert fates([record("a", ("p1",))], shallow) == {("a", "p0"): ("never_asked", "T2")}
+
+
+def test_errors_and_unmapped_passages_are_left_out_and_seeds_counted_each():
+    silent = Asked(("dense",), 5)
+    assert fates([record("a", status="error", error="X: y")], silent) == {}
+    gone = ChunkMap([Chunk("p0", "x", (Span("p0", 0, 1),))])
+    lost = missing("r", [record("a"), record("a", seed=1)], silent, LOST_ROWS, GOLD, PASSAGES, gone, RULES)
+    assert [(m["passage"], m["seed"]) for m in lost] == [("p0", 0), ("p0", 1)]
+    assert missing("r", [record("c")], silent, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES) == [], "no gold"
+    with pytest.raises(DataError, match="certify` again"):
+        missing("r", [record("a")], silent, [], GOLD, PASSAGES, CHUNKS, RULES)
+
+
+def test_a_split_adds_up_and_has_its_groups():
+    records = [record("a"), record("b", ("p1",)), record("c")]
+    searches = Asked(("dense",), 5, queries={"b": (Query("where is Arle", ()),)})
+    lost = missing("r", records, searches, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    found = split(lost, records, GOLD, **BOOTSTRAP)
+    whole = found["all"]
+    assert (whole["questions"], whole["with_missing"], whole["missing"]) == (3, 2, 4)
+    assert [whole[fate]["count"] for fate in reachability.FATES] == [1, 1, 2]
+    assert whole["never_asked"]["share"] == 0.25 and whole["tiers"]["T1"] == 1
+    assert whole["never_asked"]["low"] == 0.0 and whole["never_asked"]["high"] == 0.5
+    assert (found["2-hop"]["questions"], found["3-hop"]["questions"]) == (2, 1)
+    assert found["hop 2"]["missing"] == 2 and found["matched gold"]["questions"] == 1
+    for group in found.values():
+        assert sum(group[fate]["count"] for fate in reachability.FATES) == group["missing"]
+
+
+@pytest.mark.parametrize("records", [[], [record("c")], [record("a", ("p0", "p1"))]])
+def test_a_split_of_nothing_missing_has_no_share(records):
+    lost = missing("r", records, Asked(("dense",), 5), LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    found = split(lost, records, GOLD, **BOOTSTRAP)
+    assert list(found) == ["all"]
+    assert found["all"]["never_asked"] == {"count": 0, "share": None, "low": None, "high": None}
+    assert found["all"]["questions"] == len(records)
+
+
+def test_runs_that_can_not_be_told_apart_say_why():
+    assert reachability.excuse(Asked()) == "no search recorded"
+    assert "its own" in reachability.excuse(Asked(("dense",), 3, own_index=True))
+    assert reachability.excuse(Asked(("dense",), 3)) is None
+    event = Event(1, "retrieve", {"tool": "kgp", "query": "x", "chunk_ids": []})
+    assert "its own" in reachability.excuse(probes.asked([record("a", events=(event,))], 6))
