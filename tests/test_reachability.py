@@ -181,7 +181,9 @@ def test_a_split_adds_up_and_has_its_groups():
     whole = found["all"]
     assert (whole["questions"], whole["with_missing"], whole["missing"]) == (3, 2, 4)
     assert [whole[fate]["count"] for fate in reachability.FATES] == [1, 1, 2]
-    assert whole["never_asked"]["share"] == 0.25 and whole["tiers"]["T1"] == 1
+    assert whole["never_asked"]["share"] == whole["askable"]["share"] == 0.25 and whole["tiers"]["T1"] == 1
+    lost[0]["tier"] = "T3"
+    assert split(lost, records, GOLD, **BOOTSTRAP)["all"]["askable"]["count"] == 0, "nobody could have asked that"
     assert whole["never_asked"]["low"] == 0.0 and whole["never_asked"]["high"] == 0.5
     assert (found["2-hop"]["questions"], found["3-hop"]["questions"]) == (2, 1)
     assert found["hop 2"]["missing"] == 2 and found["matched gold"]["questions"] == 1

@@ -18,6 +18,7 @@ from scripted_server import OVERFLOW, Say, in_turn
 from multihop.errors import DataError, ReplayMiss
 from multihop.llm.client import Refused
 from multihop.retrieval.tokens import count_tokens
+from multihop.structures import clustering
 from multihop.structures.base import Builder
 from multihop.structures.clustering import Clustering
 from multihop.structures.tree import Node, Params, Tree
@@ -221,6 +222,39 @@ def test_separate_groups_are_separate_clusters(no_umap):
     method = replace(PLAIN, components=2)
     for cluster in method.clusters(vectors, [10] * 60):
         assert len({i // 20 for i in cluster}) == 1
+
+
+@pytest.mark.parametrize(("n", "block"), [(30, 512), (30, 7), (700, 512)])
+def test_neighbours_are_those_of_the_plain_computation(n, block, monkeypatch):
+    monkeypatch.setattr(clustering, "BLOCK", block)
+    vectors = np.random.default_rng(1).normal(size=(n, 12)).astype(np.float32)
+    vectors[5] = vectors[9]
+    positions, distances = clustering.nearest(vectors, 6)
+    unit = vectors / np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
+    expected = 1 - unit @ unit.T
+    assert positions[:, 0].tolist() == list(range(n)) and (distances[:, 0] == 0).all()
+    assert {9, 5} <= set(positions[5]) & set(positions[9])
+    assert distances == pytest.approx(np.sort(expected, axis=1)[:, :6], abs=2e-6)
+    assert distances == pytest.approx(np.take_along_axis(expected, positions, axis=1), abs=2e-6)
+
+
+def test_only_a_large_layer_gets_neighbours_of_ours(monkeypatch):
+    """What is stored for the demo's 180 passages is what UMAP makes by itself."""
+    umap, given = pytest.importorskip("umap"), []
+
+    class Kept:
+        def __init__(self, **options):
+            given.append(options)
+
+        def fit_transform(self, vectors):
+            return vectors[:, :10]
+
+    monkeypatch.setattr(umap, "UMAP", Kept)
+    vectors = np.random.default_rng(2).normal(size=(clustering.PAIRWISE + 1, 16))
+    PLAIN._reduced(vectors[:-1], 15)
+    PLAIN._reduced(vectors, 15)
+    assert "precomputed_knn" not in given[0] and given[0]["n_neighbors"] == given[1]["n_neighbors"] == 15
+    assert given[1]["precomputed_knn"][0].shape == (clustering.PAIRWISE + 1, 15)
 
 
 # -- replay

@@ -23,6 +23,8 @@ from multihop.types import Gold, Passage, RunRecord
 
 TIERS = ("T0", "issued", "T1", "T2", "T3")
 """In ascending order of what one must know."""
+ASKABLE = ("T0", "issued", "T1")
+"""Those that a method could ask before it has found the passage; T2 and T3 rather show that the index holds it."""
 SEARCHES = {
     "retrieve": "dense",
     "retrieve_more": "dense",

@@ -7,7 +7,8 @@ never_asked          certified reachable with a tool the run has, at its k, and 
 asked_not_returned   the run asked for it and did not get it
 no_certificate       neither: no probe returned it, which proves nothing
 
-``never_asked`` is a lower bound of what better asking alone could have brought: a passage without a certificate may be
+``askable``, the part of ``never_asked`` that the question, another run's query or the true sub-question certifies, is a
+lower bound of search drift: of what better asking alone could have brought. A passage without a certificate may be
 reachable, too. It rests on the rule for "asked" (probes.was_asked), which reads queries and not minds.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from multihop.analysis.probes import TIERS, Asked, steps_of, was_asked
+from multihop.analysis.probes import ASKABLE, TIERS, Asked, steps_of, was_asked
 from multihop.errors import DataError
 from multihop.evaluation.support import ChunkMap
 from multihop.types import Gold, Passage, RunRecord
@@ -199,7 +200,7 @@ def _fate(
 
 def split(lost: Sequence[Row], records: Iterable[RunRecord], gold: Mapping[str, Gold], **bootstrap: Any) -> dict:
     """Group -> ``questions`` (answered), ``with_missing``, ``missing`` passages (over all seeds), ``tiers`` of those
-    never asked, and of each fate ``count``, ``share`` of the missing, ``low``, ``high`` over questions.
+    never asked; of each fate and of ``askable`` ``count``, ``share`` of the missing, ``low``, ``high`` over questions.
 
     The shares are None where nothing is missing.
     """
@@ -218,19 +219,19 @@ def _split(
     if group in ("labelled gold", "matched gold"):
         ids = [q for q in ids if gold[q].exact is (group == "labelled gold")]
     place = {qid: i for i, qid in enumerate(ids)}
-    parts = np.zeros((len(ids), len(FATES)))
+    wholes, parts = np.zeros(len(ids)), np.zeros((len(ids), len(FATES) + 1))
     for row in lost:
-        parts[place[row["qid"]], FATES.index(row["fate"])] += 1
-    low, high = ratio_intervals(parts, parts.sum(axis=1), **bootstrap)
+        wholes[place[row["qid"]]] += 1
+        parts[place[row["qid"]]] += [*(row["fate"] == fate for fate in FATES), row["tier"] in ASKABLE]
+    low, high = ratio_intervals(parts, wholes, **bootstrap)
     tiers = Counter(row["tier"] for row in lost if row["tier"])
     out: dict[str, Any] = {
         "questions": len(ids),
-        "with_missing": len({row["qid"] for row in lost}),
+        "with_missing": int((wholes > 0).sum()),
         "missing": len(lost),
         "tiers": {tier: tiers[tier] for tier in TIERS},
     }
-    for i, fate in enumerate(FATES):
-        count = sum(row["fate"] == fate for row in lost)
+    for i, (name, count) in enumerate(zip((*FATES, "askable"), parts.sum(axis=0).astype(int).tolist(), strict=True)):
         share = round(count / len(lost), 6) if lost else None
-        out[fate] = {"count": count, "share": share, "low": _rounded(low[i]), "high": _rounded(high[i])}
+        out[name] = {"count": count, "share": share, "low": _rounded(low[i]), "high": _rounded(high[i])}
     return out

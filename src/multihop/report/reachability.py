@@ -12,7 +12,7 @@ from typing import Any
 
 from multihop import jsonl
 from multihop.analysis.probes import TIERS
-from multihop.analysis.reachability import ANY, FATES
+from multihop.analysis.reachability import ANY
 from multihop.report.frames import Note, Table, frame, note
 from multihop.report.load import Report
 
@@ -37,6 +37,7 @@ AGENT = ("semantic_search", "keyword_search")
 """The agent's two searches, of which the tables by tier speak."""
 FATE_LABELS = {
     "never_asked": "reachable, never asked %",
+    "askable": "of them by T0, issued or T1 %",
     "asked_not_returned": "asked, not returned %",
     "no_certificate": "no certificate %",
 }
@@ -71,7 +72,8 @@ def rules(report: Report) -> Note:
         f"Indexes: {indexes}. A run's query asks for a passage if it holds the passage's title, or "
         f"{100 * c.asked_share:g} % of the content words of a sub-question that the passage answers (HotpotQA has "
         f"none: there the title alone counts). A run's missing passage counts as reachable at k = {c.run_k}, or at "
-        f"what its own searches return where that is less. {PROVES_NOTHING}"
+        "what its own searches return where that is less. The tier issued is empty where no run answered the question. "
+        f"{PROVES_NOTHING}"
     )
 
 
@@ -201,8 +203,8 @@ def lost(report: Report, groups: str = "") -> Table:
     text = (
         "Gold passages that a run did not retrieve. Reachable, never asked: some probe returns the passage with a tool "
         "that the run has, at its k, and the run asked nothing that asks for it; a query counts as a witness only if "
-        "the run did not ask it itself. Lowest tier: of those, what one would have had to know. Shares of the missing "
-        f"passages, in percent. {PROVES_NOTHING}"
+        "the run did not ask it itself. Lowest tier: of those, what one would have had to know; T0, issued and T1 can "
+        f"be asked before the passage is found. Shares of the missing passages, in percent. {PROVES_NOTHING}"
     )
     table = _table(report, text, rows, ["dataset", "setting", "run", *(["group"] if groups else [])])
     apart = [f"{why}: {', '.join(dict.fromkeys(runs))}" for why, runs in sorted(excused.items())]
@@ -225,7 +227,7 @@ def _lost(entry: dict[str, Any], group: str) -> dict[str, str]:
     tools = " + ".join(tool.removesuffix("_search") for tool in entry["tools"])
     line = {"tools, k": f"{tools}, {entry['k']}", "questions": str(found["questions"])}
     line["missing"] = str(found["missing"])
-    for fate in FATES:
+    for fate in FATE_LABELS:
         share, low, high = (found[fate][key] for key in ("share", "low", "high"))
         line[FATE_LABELS[fate]] = "" if share is None else f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
     line["never asked, by lowest tier"] = ", ".join(f"{t} {n}" for t in TIERS if (n := found["tiers"][t]))

@@ -108,8 +108,8 @@ def nearest(queries: np.ndarray, units: np.ndarray, k: int) -> np.ndarray:
     """Positions of the ``k`` best inner products, equal ones by position, as ``DenseIndex.search`` gives them.
 
     ``queries``: float16 (q, dim), a row that is not finite finds nothing; ``units``: float32 (n, dim), from half
-    precision as well. Their products are multiples of 2^-48, so that double precision adds them up without rounding in any order:
-    here and there come the same scores.
+    precision as well. Their products are multiples of 2^-48, so that double precision adds them up without rounding in
+    any order: here and there come the same scores.
     """
     out = np.full((len(queries), k), -1, dtype=np.int64)
     asked = np.flatnonzero(np.isfinite(queries).all(axis=1))

@@ -71,7 +71,7 @@ def _neighbourhoods(vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
     for start in range(0, n, size):
         scores = grid[start : start + size] @ centres.T
         home[start : start + size] = scores.argmax(axis=1)
-        bar = np.partition(scores, count - PROBES, axis=1)[:, count - PROBES]
+        bar = np.partition(scores, -min(PROBES, count), axis=1)[:, -min(PROBES, count)]
         rows, columns = np.nonzero(scores >= bar[:, None])
         near.append(columns.astype(np.int32))
         who.append(rows + start)
