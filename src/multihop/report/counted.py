@@ -20,7 +20,8 @@ def records_of(report: Report, cell: Cell) -> list[RunRecord]:
 
 
 def _injection_saving(report: Report, cell: Cell) -> Measured:
-    """How much shorter the injected register texts were than the whole register each time, in percent (App. B)."""
+    """How much shorter the injected register texts were than the whole register before every turn after the warm-up,
+    in percent (App. B)."""
     shown: dict[str, float] = {}
     full: dict[str, float] = {}
     for record in records_of(report, cell):
@@ -31,7 +32,7 @@ def _injection_saving(report: Report, cell: Cell) -> Measured:
     if not full:
         return Measured(missing=f"no {cell.group} question whose register was injected")
     kept = ratio(report, shown, full)
-    remark = "against replaying the whole register each time that something changed"
+    remark = "against replaying the whole register before every turn"
     return replace(kept, value=100 - kept.value, low=100 - kept.high, high=100 - kept.low, remark=remark)
 
 

@@ -162,7 +162,7 @@ def _lines(trace: Trace, event: Event) -> list[str]:
     if event.kind == "transition":
         return [f"{data['id']}: {data['from'] or 'new'} → {data['to']}"]
     plain = {
-        "inject": {"initial": "the agent is shown the register", "delta": "the agent is shown the progress"},
+        "inject": {"delta": "the agent is shown the progress", "none": None},
         "guards": "a guard kept the register's rules",
         "update_failed": "the update was no valid JSON: register unchanged",
         "reminder": "the agent wanted to answer: sent back to the open items",
@@ -170,7 +170,7 @@ def _lines(trace: Trace, event: Event) -> list[str]:
         "forced": "out of budget: forced to answer",
     }.get(event.kind)
     if isinstance(plain, dict):
-        plain = plain[data["inject"]]
+        plain = plain.get(data["inject"], "the agent is shown the register")
     return [plain] if plain else []
 
 

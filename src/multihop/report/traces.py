@@ -93,6 +93,11 @@ class Trace:
         return sum(e.kind == kind for e in self.record.events)
 
     @property
+    def guided(self) -> int:
+        """How often the agent was shown the register, or what changed in it."""
+        return sum(e.data["tokens"] > 0 for e in self.record.events if e.kind == "inject")
+
+    @property
     def retirements(self) -> list[Event]:
         return [e for e in self.record.events if e.kind == "transition" and e.data["to"] == "retired"]
 
