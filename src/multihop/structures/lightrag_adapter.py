@@ -49,8 +49,11 @@ Ask = Callable[[list[dict[str, str]]], Awaitable[str]]
 
 def require() -> Any:
     """The package. Raises ConfigError that says what to install."""
+    root = logging.getLogger()
+    level = root.level
     try:
         import lightrag
+        import nano_vectordb  # noqa: F401  (its store, which would be imported later)
     except ImportError as e:
         raise ConfigError(
             f"LightRAG needs the package lightrag-hku ({e}): pip install -r requirements-lightrag.txt; or take its "
@@ -63,8 +66,7 @@ def require() -> Any:
         )
     for name in ("lightrag", "nano-vectordb"):  # what fails is reported by status and exception
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    for name in ("httpx", "httpx2"):  # its import sets the root logger to INFO: a line for each request
-        logging.getLogger(name).setLevel(logging.WARNING)
+    root.setLevel(level)  # the import of its store sets INFO: a line for each request and model of the whole process
     return lightrag
 
 
