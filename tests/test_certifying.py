@@ -178,6 +178,14 @@ def test_no_gold_no_run_and_nothing_to_certify(tmp_path, monkeypatch):
         certified(root)
 
 
+def test_a_damaged_record_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTIHOP_HOME", str(tmp_path / "home"))
+    root = make_project(tmp_path / "project", 1, certificates=CERTIFICATES)
+    jsonl.write(root / "results/runs/vanilla/musique/small.jsonl", [{"qid": "0"}])
+    with pytest.raises(DataError, match="row 1: not a run record"):
+        certified(root)
+
+
 def test_a_missing_index_says_what_to_run(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTIHOP_HOME", str(tmp_path / "home"))
     root = make_project(tmp_path / "project", 1, certificates=CERTIFICATES)

@@ -175,6 +175,14 @@ def test_certificates_tell_unreachable_from_unasked(many):
         assert sum(fates["counts"]["never_asked"].values()) > 0
 
 
+def test_draws_without_a_run_are_the_runs_own(many, tmp_path):
+    cases, hidden = simulate.draws(REPO, tmp_path / "project", 20, MANY, SEED)
+    drawn = certified.drawn_unasked(cases, set(hidden))
+    assert drawn == certified.drawn_unasked(many.cases.values(), many.unreachable) and 0 < drawn[0] < drawn[1]
+    rate = certified.compare(many, MANY)["set_rates"][1]
+    assert (rate["drawn"], rate["n"]) == drawn and rate["surfaced"] == rate["drawn"] - rate["count"]
+
+
 # -- a broken analysis is noticed
 
 

@@ -83,6 +83,32 @@ def test_labels_alone_are_shown_as_what_they_are(report, stored):
     assert rows["wrong_and_missing", False]["p"] == 1.0
 
 
+def test_the_pages_sentences_hold_the_stored_numbers(report, stored):
+    cells = json.loads((REPO / "notebooks/instrument.ipynb").read_text(encoding="utf-8"))["cells"]
+    prose = " ".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    rows = {(r["measure"], r["symmetric"]): r for r in stored["recovery"]["paired"]["rows"]}
+    papers, fair = rows["missing_evidence", False], rows["missing_evidence", True]
+    assert f"from {papers['first']} to {papers['second']}" in prose
+    assert f"from {fair['first']} to {fair['second']} (p = {fair['p']:.3f})" in prose
+    assert f"{fair['first']} → {fair['second']} (p = {fair['p']:.2g})" in instrument.alike(report).note
+    coverage = stored["repetitions"]["coverage"]
+    outside = sum(not r["in_band"] for r in coverage)
+    assert f"{outside} of {len(coverage)} cells" in prose
+    assert all(r["in_band"] for r in coverage if r["n"] == 1000) and "All five at n = 1,000 are inside" in prose
+    note = instrument_bias.coverage(report).note
+    assert f"{outside} of {len(coverage)} cells" in note and "At n = 1,000 5 of 5 are inside" in note
+
+
+def test_order_bias_shows_what_the_rules_hide(report):
+    frame = instrument_bias.order_bias(report).frame
+    last = frame.iloc[-1]
+    injected, missing, hidden = (
+        [int(n) for n in last[key].split(" → ")]
+        for key in ("injected: wrong for want of a passage", "missing evidence", "hidden as gave up")
+    )
+    assert injected[0] == injected[1] == missing[1] + hidden[1] and missing[1] < missing[0]
+
+
 def test_coverage_outside_of_the_band_is_marked(report, stored):
     cells = instrument_bias.coverage(report).frame.to_numpy().ravel()
     outside = sum(not r["in_band"] for r in stored["repetitions"]["coverage"])

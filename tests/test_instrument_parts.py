@@ -13,7 +13,7 @@ from multihop import config
 from multihop.blocks import Faults, Instrument
 from multihop.errors import ConfigError, MultihopError
 from multihop.evaluation import statistics
-from multihop.instrument import bias, measure, plan, repetitions
+from multihop.instrument import bias, certified, measure, plan, repetitions
 from multihop.instrument.plan import ASKED, DROPPED, EARLY, SWAPPED
 from multihop.instrument.reader import SimulatedReader, keywords
 from multihop.types import Gold, Hop, Question
@@ -120,9 +120,10 @@ def points():
 
 def test_labels_alone_make_a_drop_and_the_symmetric_rule_none(points):
     for p in points:
-        assert p["missing"][0] == p["injected"][0]
+        assert p["symmetric"][0] + p["gave_up"][0] == p["missing"][0] + p["gave_up"][0] == p["injected"][0]
+        assert p["injected"] == p["wrong_and_missing"]
         if p["grid"] in ("early", "dropped"):
-            assert p["symmetric"][0] == p["symmetric"][1] == p["injected"][1]
+            assert p["symmetric"][0] == p["symmetric"][1] and p["gave_up"][0] == p["gave_up"][1] > 0
             assert (p["drop"] > 0) == (p["rate"] > 0)
             assert p["wrong_and_missing"][0] == p["wrong_and_missing"][1]
 
@@ -130,7 +131,8 @@ def test_labels_alone_make_a_drop_and_the_symmetric_rule_none(points):
 def test_giving_up_hides_what_is_missing(points):
     for p in points:
         if p["grid"] in ("stall", "abstain_missing"):
-            assert p["wrong_and_missing"][0] == p["wrong_and_missing"][1]
+            assert p["injected"][0] == p["injected"][1]  # the same passages: the bias is what the rules hide of it
+            assert p["missing"][0] - p["missing"][1] == p["gave_up"][1] and p["gave_up"][0] == 0
             assert (p["drop"] > 0) == (p["rate"] > 0) and p["low"] <= p["drop"] <= p["high"]
 
 
@@ -176,6 +178,22 @@ def test_the_stored_run_recovers_what_is_asked_of_it():
     assert stored["repetitions"]["repetitions"] == 1000
     for row in stored["repetitions"]["levels"]:
         assert "at_most" not in row or row["low"] <= row["at_most"]
+
+
+def test_what_is_expected_of_drift_leaves_out_what_surfaced():
+    """400 hops drawn as not asked for of 2,000 at a rate of 0.2; 40 passages surfaced: 0.18 is expected, not 0.2."""
+    counts = {fate: dict.fromkeys(certified.FATES, 0) for fate in certified.FATES}
+    counts["never_asked"]["never_asked"] = 360
+    found = certified.unasked_rate(Faults(drift=0.15, early=0.05), counts, 400, 2000)
+    assert found["expected"] == 0.18 and found["z"] == 0 and found["surfaced"] == 40
+    counts["asked_not_returned"]["never_asked"] = 90  # a rule that says it too often is noticed
+    assert not certified.unasked_rate(Faults(drift=0.15, early=0.05), counts, 400, 2000)["within"]
+
+
+def test_a_run_of_other_params_is_not_added_to(tmp_path):
+    measure.write(tmp_path, {part: {} for part in measure.PARTS}, Instrument(seed=1), tmp_path / "one.json")
+    with pytest.raises(MultihopError, match="another seed"):
+        measure.again(REPO, Instrument(seed=2), tmp_path / "one.json")
 
 
 def test_files_are_written_where_they_are_asked_for(tmp_path):

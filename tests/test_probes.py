@@ -135,6 +135,16 @@ def test_queries_are_kept_once_over_seeds_and_name_every_run_that_asked_them():
     assert probes.issued(runs, "another question") == []
 
 
+def test_a_record_s_own_words_are_its_queries_without_the_question():
+    sent = (QUESTION, f"Where was she born? For: {QUESTION}", ["Arle", "Dorvik"], " ", f"x{QUESTION}", QUESTION.upper())
+    made = record(events=tuple(searched("seed", q) for q in sent))
+    assert [t.split() for t in probes.own_words(made)] == [
+        ["Where", "was", "she", "born?", "For:"], ["Arle", "Dorvik"], f"x{QUESTION}".split(),
+    ]  # fmt: skip
+    assert probes.own_words(replace(made, question=" ?", events=made.events[2:3])) == ["Arle Dorvik"], "no question"
+    assert probes.own_words(record()) == []
+
+
 @pytest.mark.parametrize(
     ("query", "asks"),
     [
@@ -146,10 +156,10 @@ def test_queries_are_kept_once_over_seeds_and_name_every_run_that_asked_them():
     ],
 )
 def test_a_query_asks_for_a_passage_by_title_or_by_words_of_its_step(query, asks):
-    assert probes.was_asked([probes.query_of(query, 6)], ROAD.title, ["The Salt Road author"], 0.6) is asks
+    assert probes.was_asked([query], ROAD.title, ["The Salt Road author"], 0.6) is asks
 
 
 def test_without_steps_only_the_title_counts_and_without_queries_nothing_was_asked():
-    assert not probes.was_asked([probes.query_of("author", 6)], ROAD.title, [], 0.6)
-    assert not probes.was_asked([probes.query_of("anything", 6)], ROAD.title, ["of the"], 0.6), "a step without content"
+    assert not probes.was_asked(["author"], ROAD.title, [], 0.6)
+    assert not probes.was_asked(["anything"], ROAD.title, ["of the"], 0.6), "a step without content"
     assert not probes.was_asked([], ROAD.title, ["The Salt Road author"], 0.6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +11,14 @@ import numpy as np
 import pytest
 
 from multihop.analysis import probes, reachability
-from multihop.analysis.probes import Asked, Query
-from multihop.analysis.reachability import Rules, found_from, missing, ratio_intervals, shares, split
+from multihop.analysis.probes import Asked
+from multihop.analysis.reachability import Rules, found_from, missing, shares, split
+from multihop.controller import state
 from multihop.errors import DataError
+from multihop.evaluation import statistics
+from multihop.evaluation.statistics import ratio_intervals
 from multihop.evaluation.support import ChunkMap
+from multihop.methods import registry
 from multihop.types import Chunk, Event, Gold, Hop, Passage, Retrieved, RunRecord, Span
 
 TITLES = ["The Salt Road", "Ines Havel", "Dorvik", "Arle"]
@@ -111,7 +117,7 @@ def test_ratio_intervals_equal_a_plain_bootstrap():
 def test_ratio_intervals_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     parts, wholes = np.array([[1.0], [0.0], [2.0]]), np.array([1.0, 1.0, 3.0])
     whole = ratio_intervals(parts, wholes, resamples=200)
-    monkeypatch.setattr(reachability, "_CELLS", 7)
+    monkeypatch.setattr(statistics, "_CELLS", 7)
     assert np.array_equal(whole, ratio_intervals(parts, wholes, resamples=200))
 
 
@@ -135,23 +141,94 @@ LOST_ROWS = [
 ]
 
 
+def asking(*queries: str, tool: str = "retrieve") -> tuple[Event, ...]:
+    return tuple(Event(1, "retrieve", {"tool": tool, "query": q, "chunk_ids": []}) for q in queries)
+
+
+DENSE = Asked(("dense",), 5)
+
+
 def fates(records: list[RunRecord], searches: Asked, run: str = "r") -> dict[tuple[str, str], tuple[str, str | None]]:
     lost = missing(run, records, searches, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
     return {(m["qid"], m["passage"]): (m["fate"], m["tier"]) for m in lost}
 
 
 def test_missing_passages_are_told_apart():
-    searches = Asked(("dense",), 5, queries={"b": (Query("where is Arle", ()),)})
-    found = fates([record("a"), record("b", ("p1",))], searches)
+    found = fates([record("a"), record("b", ("p1",), events=asking("where is Arle"))], DENSE)
     assert found == {
         ("a", "p0"): ("never_asked", "T1"),  # the lowest tier, not the one with the best rank
         ("a", "p1"): ("no_certificate", None),  # dense finds it at 10 only, and BM25 is not this run's tool
         ("b", "p2"): ("no_certificate", None),  # only its own query finds it
         ("b", "p3"): ("asked_not_returned", None),  # it named the title, whatever certifies it
     }
-    assert fates([record("b", ("p1", "p3"))], searches, run="t")["b", "p2"] == ("never_asked", "issued")
-    silent = Asked(("dense",), 5)
-    assert fates([record("b", ("p1", "p2"))], silent)["b", "p3"] == ("never_asked", "issued"), "another run's query"
+    assert fates([record("b", ("p1", "p3"))], DENSE, run="t")["b", "p2"] == ("never_asked", "issued")
+    assert fates([record("b", ("p1", "p2"))], DENSE)["b", "p3"] == ("never_asked", "issued"), "another run's query"
+
+
+ABOUT = "Which thing lies at The Salt Road?"
+
+
+@pytest.mark.parametrize(
+    ("query", "fate"),
+    [
+        (ABOUT, "never_asked"),  # the seed retrieval
+        (f"Who was Ines Havel? For: {ABOUT}", "never_asked"),  # the register's: the question alone names The Salt Road
+        ("who was ines havel? for: which  thing lies at the salt road", "never_asked"),  # as an agent copies it
+        (f"Where is The Salt Road? For: {ABOUT}", "asked_not_returned"),
+        (f"Who knew the step? For: {ABOUT}", "never_asked"),  # one of the step's four words, the others the question's
+        (f"Which step was salt a thing of? For: {ABOUT}", "asked_not_returned"),  # three of the four
+        ("Where is The Salt Road?", "asked_not_returned"),
+    ],
+)
+def test_what_only_the_question_says_is_not_asked_for(query, fate):
+    """Step of p0: step, salt, road, thing; with the question's words in each query everything would be asked for."""
+    made = record("a", ("p1",), question=ABOUT, events=asking(query))
+    assert fates([made], DENSE)["a", "p0"][0] == fate
+
+
+def test_a_run_with_and_one_without_the_question_in_its_queries_are_judged_alike():
+    """A composed query of the register and the bare one of an agent have the same fate, whatever the question names."""
+    for own in ("Who was Ines Havel?", "Where is The Salt Road?", "arle", "step about a salt thing"):
+        alone, composed = (
+            fates([record("a", ("p1",), question=ABOUT, events=asking(q))], DENSE) for q in (own, f"{own} For: {ABOUT}")
+        )
+        assert alone == composed, own
+
+
+def test_a_passage_is_asked_for_by_the_very_record_that_missed_it():
+    """Seed 1 asked for p0, and even got it: seed 0 did not ask."""
+    events = asking("about The Salt Road")
+    pair = [record("a", ("p1",)), record("a", ("p0", "p1"), seed=1, events=events), record("a", seed=2, events=events)]
+    lost = missing("r", pair, probes.asked(pair, 6), LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    found = {(m["seed"], m["passage"]): m["fate"] for m in lost}
+    assert (found[0, "p0"], found[2, "p0"]) == ("never_asked", "asked_not_returned") and (1, "p0") not in found
+
+
+def test_lag_searches_densely_and_lexical_vanilla_with_bm25():
+    """By the params, not the event: vanilla RAG records both its searches as ``retrieve``."""
+    lag = [record("a", ("p1",), events=asking("x", tool="lag"))]
+    searches = probes.asked(lag, 6)
+    assert (searches.tools, reachability.excuse(searches)) == (("dense",), None)
+    plain = [record("a", ("p0",), events=asking("x"))]
+    assert probes.asked(plain, 6).tools == ("dense",)
+    lexical = probes.asked(plain, 6, lexical=True)
+    assert lexical.tools == ("bm25",) and fates(plain, lexical) == {("a", "p1"): ("never_asked", "T0")}
+
+
+def test_a_method_either_records_a_known_tool_or_searches_an_index_of_its_own():
+    """Searches under a method's own name are of its own index, LAG's excepted."""
+    under_own_name = 0
+    for name in registry.names():
+        method = registry.find(name)
+        if re.search(r"(tool=|, )self\.name\)", inspect.getsource(inspect.getmodule(method))):
+            under_own_name += 1
+            assert bool(getattr(method, "structure", None)) is (name not in probes.SEARCHES), name
+    assert under_own_name >= 8
+    assert {state.NAMES[code] for code in state.RETRIEVING} <= set(probes.SEARCHES)
+
+
+def test_the_deepest_certified_k():
+    assert [reachability.deepest((1, 3, 5, 10), most) for most in (0, 1, 4, 5, 99)] == [1, 1, 3, 5, 10]
 
 
 def test_a_run_is_not_held_to_a_longer_list_than_its_own_and_an_agent_may_ask_for_any():
@@ -174,9 +251,8 @@ def test_errors_and_unmapped_passages_are_left_out_and_seeds_counted_each():
 
 
 def test_a_split_adds_up_and_has_its_groups():
-    records = [record("a"), record("b", ("p1",)), record("c")]
-    searches = Asked(("dense",), 5, queries={"b": (Query("where is Arle", ()),)})
-    lost = missing("r", records, searches, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    records = [record("a"), record("b", ("p1",), events=asking("where is Arle")), record("c")]
+    lost = missing("r", records, DENSE, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
     found = split(lost, records, GOLD, **BOOTSTRAP)
     whole = found["all"]
     assert (whole["questions"], whole["with_missing"], whole["missing"]) == (3, 2, 4)

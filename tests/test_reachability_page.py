@@ -101,6 +101,14 @@ def test_fates_add_up_and_a_run_without_searches_is_named_below(report):
     assert missing.to_dict() == table.frame["missing"].astype(int).groupby(level="dataset").sum().to_dict()
 
 
+def test_what_a_run_missed_stands_apart_by_kind_of_gold(report):
+    whole = page.lost(report).frame["missing"].astype(int)
+    kinds = page.lost(report, "gold").frame
+    assert set(kinds.index.get_level_values("group")) == {"labelled gold", "matched gold"}
+    missing = kinds["missing"].astype(int).groupby(level=["dataset", "run"]).sum().to_dict()
+    assert missing == whole.groupby(level=["dataset", "run"]).sum().to_dict()
+
+
 def test_witnesses_are_named(report):
     frame = page.witnesses(report, questions=1).frame
     assert set(frame["query"]) > {"q", "about p0"} and "A-RAG" in set(frame["asked by"])

@@ -345,7 +345,7 @@ def test_a_notebook_is_stripped_and_only_shows(path, root, monkeypatch):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [c for c in notebook.cells if c.cell_type == "code"]
-    assert len(code) <= 10
+    assert len(code) <= 14
     assert code[0].metadata.tags == ["parameters"] and code[0].source == 'root = "."'
     assert all(not c.outputs and c.execution_count is None for c in code)
     for c in code:

@@ -6,7 +6,6 @@ results/reachability.json: shares of gold passages, and what each run missed of 
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -139,12 +138,12 @@ class World:
 
 
 def cells(session: Session, dataset: str) -> Iterator[tuple[str, str, list[RunRecord]]]:
-    """(run, setting, records) of every cell that has been answered."""
+    """(run, setting, records) of every cell that has been answered. Raises DataError for a damaged record."""
     for run in session.params.runs:
         for found, setting in session.params.cells(run):
             path = session.records(run, dataset, setting)
             if found == dataset and path.is_file():
-                yield run, setting, [RunRecord.from_json(row) for row in jsonl.read(path)]
+                yield run, setting, jsonl.read_records(path)
 
 
 def certify_all(session: Session) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def certify_all(session: Session) -> dict[str, Any]:
         shares, rows = _certify(session, world, answered)
         out["shares"][dataset], out["runs"][dataset] = shares, _runs(session, world, answered, rows)
         print(f"certificates of {dataset}: {time.monotonic() - started:.0f} s", file=sys.stderr)
-    jsonl.write_text(session.root / SUMMARY, _compact(out) + "\n")
+    jsonl.write_wide(session.root / SUMMARY, out)
     return out
 
 
@@ -211,7 +210,8 @@ def _runs(
     out: dict[str, Any] = {}
     for run, setting, records in answered:
         index = session.params.index_name(setting)
-        searches = probes.asked(records, rule.keywords)
+        lexical = bool(session.params.runs[run].options.get("lexical"))
+        searches = probes.asked(records, rule.keywords, lexical)
         no = reachability.excuse(searches) or (None if index in rows else f"no certificates over {index}")
         entry: dict[str, Any] = {"index": index, "excuse": no}
         if no is None:
@@ -230,20 +230,10 @@ def _bootstrap(session: Session) -> dict[str, Any]:
     return {"seed": s.seed, "resamples": s.resamples, "level": s.confidence}
 
 
-def _compact(value: Any, indent: str = "") -> str:
-    """Indented JSON in which what fits on a line stands on one."""
-    flat = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    if not isinstance(value, dict) or len(indent + flat) <= 110:
-        return flat
-    inner = indent + " "
-    lines = [f"{inner}{json.dumps(key)}: {_compact(value[key], inner)}" for key in sorted(value)]
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-
-
 def said(summary: Mapping[str, Any]) -> str:
     """One line per dataset and index: how many gold passages are certified at the runs' k, by any tier."""
     ks, k = summary["rules"]["ks"], summary["rules"]["run_k"]
-    at = max((i for i, depth in enumerate(ks) if depth <= k), default=0)
+    at = ks.index(reachability.deepest(ks, k))
     lines = []
     for dataset, indexes in summary["shares"].items():
         for name, groups in indexes.items():

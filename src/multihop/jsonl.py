@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from multihop.errors import DataError
+from multihop.types import RunRecord
 
 
 def dumps(value: Any) -> str:
@@ -62,6 +63,17 @@ def read_json(path: Path, what_to_do: str = "run `dvc repro`", needed: Iterable[
     return content
 
 
+def read_records(path: Path) -> list[RunRecord]:
+    """Run records. Raises DataError with the row that is none."""
+    records = []
+    for number, row in enumerate(read(path), 1):
+        try:
+            records.append(RunRecord.from_json(row))
+        except (TypeError, KeyError, AttributeError) as e:
+            raise DataError(f"{path}, row {number}: not a run record ({e}); run the stage again") from e
+    return records
+
+
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows in the order given, atomically: the file is either whole or as it was before."""
     write_text(path, "".join(dumps(row) + "\n" for row in rows))
@@ -70,6 +82,20 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write one indented, key-sorted JSON document, atomically."""
     write_text(path, json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1) + "\n")
+
+
+def write_wide(path: Path, value: Any) -> None:
+    """As ``write_json``, but what fits on a line stands on one: tables of numbers stay readable."""
+    write_text(path, _wide(value) + "\n")
+
+
+def _wide(value: Any, indent: str = "") -> str:
+    flat = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if not isinstance(value, dict) or len(indent + flat) <= 110:
+        return flat
+    inner = indent + " "
+    lines = [f"{inner}{json.dumps(key, ensure_ascii=False)}: {_wide(value[key], inner)}" for key in sorted(value)]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,9 +15,10 @@ from multihop.config import Params
 from multihop.data import splits
 from multihop.data.download import fetch
 from multihop.data.prepare import prepare as prepare_data
-from multihop.errors import ConfigError, DataError
+from multihop.errors import ConfigError
 from multihop.evaluation import aggregate, judge, recall, score
 from multihop.evaluation.support import ChunkMap
+from multihop.jsonl import read_records
 from multihop.llm.client import ContextOverflow, Refused
 from multihop.retrieval.index import build_index
 from multihop.session import Session
@@ -151,17 +152,6 @@ def retrieval(session: Session) -> dict[str, Any]:
                 out.setdefault(dataset, {}).setdefault(setting, {})[tool] = table
     jsonl.write_json(session.root / "results/retrieval.json", out)
     return out
-
-
-def read_records(path: Path) -> list[RunRecord]:
-    """Raises DataError with the line of a row that is no run record."""
-    records = []
-    for number, row in enumerate(jsonl.read(path), 1):
-        try:
-            records.append(RunRecord.from_json(row))
-        except (TypeError, KeyError, AttributeError) as e:
-            raise DataError(f"{path}, row {number}: not a run record ({e}); run the stage again") from e
-    return records
 
 
 def cells(session: Session) -> Iterator[tuple[str, str, str]]:

@@ -34,10 +34,10 @@ SEARCHES = {
     "semantic_search": "semantic_search",
     "keyword_search": "keyword_search",
     "seed": "semantic_search",
-    "bm25": "bm25",
+    "lag": "dense",
 }
 """Tool of a ``retrieve`` event -> the tool that a certificate is for; any other one searches an index of its own."""
-AGENT = ("keyword_search", "semantic_search")
+AGENT = ("semantic_search", "keyword_search")
 """What every agent can call, called or not."""
 _BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
 _FULL_STOP = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[^\sa-z])")
@@ -159,8 +159,12 @@ def probes(question: str, gold: Gold, passage: Passage, most: int) -> list[Probe
 # -- what runs asked
 
 
-def asked(records: Iterable[RunRecord], most: int) -> Asked:
-    """The searches of one cell's records (all seeds together). An error record's count: they were asked."""
+def asked(records: Iterable[RunRecord], most: int, lexical: bool = False) -> Asked:
+    """The searches of one cell's records (all seeds together). An error record's count: they were asked.
+
+    ``lexical``: the run's params say that what its records call ``retrieve`` is BM25 (vanilla RAG's option).
+    """
+    searches = SEARCHES | {"retrieve": "bm25"} if lexical else SEARCHES
     tools: set[str] = set()
     depth, own, agent = 0, False, False
     queries: dict[str, dict[Query, None]] = {}
@@ -170,7 +174,7 @@ def asked(records: Iterable[RunRecord], most: int) -> Asked:
             agent |= event.kind == "turn"
             if event.kind != "retrieve":
                 continue
-            tool = SEARCHES.get(event.data["tool"])
+            tool = searches.get(event.data["tool"])
             own |= tool is None
             tools.update([tool] if tool else [])
             depth = max(depth, len(event.data["chunk_ids"]))
@@ -195,14 +199,32 @@ def issued(runs: Mapping[str, Asked], qid: str) -> list[Probe]:
     return [Probe("issued", query, tuple(names)) for query, names in by.items() if query.text.strip()]
 
 
-def was_asked(queries: Iterable[Query], title: str, steps: Sequence[str], share: float) -> bool:
-    """Whether one of a run's queries asked for a passage: it holds the passage's title (as words, without a bracket at
-    the end), or at least ``share`` of the content words of one of its ``steps_of``."""
+def own_words(record: RunRecord) -> list[str]:
+    """What a record's own queries say beyond its question, in the order asked; blank ones are left out.
+
+    The register appends the question to each query that it proposes, and its seed retrieval is the question: what only
+    the question names was not set out for. So the question's text is cut out of a query, in either case, however its
+    words are spaced, with or without the mark at its end.
+    """
+    question = r"\s+".join(map(re.escape, record.question.rstrip(" ?!.").split()))
+    cut = re.compile(rf"(?<!\w){question}(?!\w)[?!.]*", re.IGNORECASE) if question else None
+    texts = []
+    for event in record.events:
+        if event.kind == "retrieve":
+            query = event.data["query"]
+            text = query if isinstance(query, str) else " ".join(query)
+            texts.append(cut.sub(" ", text) if cut else text)
+    return [text for text in texts if text.strip()]
+
+
+def was_asked(queries: Iterable[str], title: str, steps: Sequence[str], share: float) -> bool:
+    """Whether one of a record's queries (``own_words``) asked for a passage: it holds the passage's title (as words,
+    without a bracket at the end), or at least ``share`` of the content words of one of its ``steps_of``."""
     wanted = [set(words) for step in steps if (words := content_words(step))]
     for query in queries:
-        if contain_word(query.text, bare_title(title)):
+        if contain_word(query, bare_title(title)):
             return True
-        words = set(content_words(query.text))
+        words = set(content_words(query))
         if any(len(step & words) >= share * len(step) for step in wanted):
             return True
     return False

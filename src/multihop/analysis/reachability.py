@@ -3,8 +3,8 @@
 A certificate row (results/certificates) says of one gold passage with which probes a tool returns it. Here rows become
 shares, and a run's missing passages are told apart:
 
-never_asked          certified reachable with a tool the run has, at its k, and the run did not ask for the passage
-asked_not_returned   the run asked for it and did not get it
+never_asked          certified reachable with a tool the run has, at its k, and the record did not ask for the passage
+asked_not_returned   the record asked for it and did not get it
 no_certificate       neither: no probe returned it, which proves nothing
 
 ``askable``, the part of ``never_asked`` that the question, another run's query or the true sub-question certifies, is a
@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from multihop.analysis.probes import ASKABLE, TIERS, Asked, steps_of, was_asked
+from multihop.analysis.probes import ASKABLE, TIERS, Asked, own_words, steps_of, was_asked
 from multihop.errors import DataError
+from multihop.evaluation.statistics import ratio_intervals
 from multihop.evaluation.support import ChunkMap
 from multihop.types import Gold, Passage, RunRecord
 
@@ -30,8 +31,6 @@ Row = Mapping[str, Any]
 FATES = ("never_asked", "asked_not_returned", "no_certificate")
 ANY = "any"
 """Beside the tiers: at least one of them."""
-_CELLS = 4_000_000
-"""Most numbers drawn at once."""
 
 
 # -- shares of gold passages
@@ -101,28 +100,6 @@ def _by_question(rows: Sequence[Row]) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: np.bincount(which, weights=values)
 
 
-def ratio_intervals(
-    parts: np.ndarray, wholes: np.ndarray, *, seed: int = 0, resamples: int = 9_999, level: float = 0.95
-) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile bootstrap of sum(part) / sum(whole) for each column of ``parts`` (questions, columns), resampling
-    questions; ``wholes`` (questions,). One question gives an interval without width, none gives NaN."""
-    n, columns = parts.shape
-    if n == 0 or not wholes.any():
-        return np.full(columns, np.nan), np.full(columns, np.nan)
-    rng = np.random.default_rng(seed)
-    ratios = []
-    batch = max(1, _CELLS // n)
-    for start in range(0, resamples, batch):
-        size = min(batch, resamples - start)
-        drawn = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(float)
-        whole = weights @ wholes
-        kept = whole > 0  # a resample in which nothing is missing has no share
-        ratios.append((weights[kept] @ parts) / whole[kept, None])
-    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
-
-
 def _rounded(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 6)
 
@@ -139,11 +116,15 @@ class Rules:
     asked_share: float = 0.6
 
 
+def deepest(ks: Sequence[int], most: int) -> int:
+    """The largest certified depth that is not above ``most``; the smallest where all are."""
+    return max((k for k in ks if k <= most), default=min(ks))
+
+
 def depth_of(searches: Asked, rules: Rules) -> int:
     """The k at which certificates count for a run: the largest certified one that is neither above ``run_k`` nor, but
     for an agent, above the hits of the run's longest list."""
-    most = rules.run_k if searches.depth is None else min(rules.run_k, searches.depth)
-    return max((k for k in rules.ks if k <= most), default=min(rules.ks))
+    return deepest(rules.ks, rules.run_k if searches.depth is None else min(rules.run_k, searches.depth))
 
 
 def excuse(searches: Asked) -> str | None:
@@ -187,9 +168,8 @@ def missing(
 def _fate(
     run: str, record: RunRecord, searches: Asked, row: Row, gold: Gold, passage: Passage, k: int, rules: Rules
 ) -> tuple[str, str | None]:
-    # The question itself (a seed retrieval) names passages that the run has not set out to find.
-    queries = [q for q in searches.queries.get(record.qid, ()) if q.text.strip() != record.question.strip()]
-    if was_asked(queries, passage.title, steps_of(gold, passage), rules.asked_share):
+    # By this record alone: what another seed asked did not help this one.
+    if was_asked(own_words(record), passage.title, steps_of(gold, passage), rules.asked_share):
         return "asked_not_returned", None
     for tier in TIERS:
         needs = [n for tool in searches.tools if (n := found_from(row, tool, tier, run)) is not None]

@@ -165,12 +165,18 @@ def instrument(
     repetitions: Annotated[int | None, typer.Option(min=1, help="of intervals and tests; default: params.yaml")] = None,
     full: Annotated[bool, typer.Option(help="full sizes: 1,000 questions, 1,000 repetitions")] = False,
     out: Annotated[Path | None, typer.Option(help="one file in place of results/instrument/")] = None,
+    again: Annotated[bool, typer.Option(help="only what needs no simulated run; the rest stays as in --out")] = False,
 ) -> None:
     """Stage: what the analysis recovers of a simulated reader's known faults; intervals, tests and rules measured."""
     from multihop.instrument import measure
 
     used = measure.sized(loaded().instrument, questions, repetitions, full)
-    measured = asyncio.run(measure.measure(Path("."), used))
+    if again:
+        if out is None:
+            raise typer.BadParameter("--again needs --out, the file whose simulated run stays")
+        measured = measure.again(Path("."), used, out)
+    else:
+        measured = asyncio.run(measure.measure(Path("."), used))
     measure.write(Path("."), measured, used, out)
     print(measure.said(measured))
 

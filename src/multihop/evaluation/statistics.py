@@ -77,6 +77,32 @@ def bootstrap_difference(
     return bootstrap_mean(difference, seed=seed, resamples=resamples, level=level)
 
 
+def bootstrap_sums(columns: np.ndarray, *, seed: int = 0, resamples: int = RESAMPLES) -> np.ndarray:
+    """The sum of each of ``columns`` (questions, columns) in each resample of questions: (resamples, columns)."""
+    sums = []
+    for index in _draws(len(columns), seed, resamples):
+        places = index + len(columns) * np.arange(len(index))[:, None]
+        times = np.bincount(places.ravel(), minlength=index.size).reshape(index.shape)
+        sums.append(times.astype(float) @ columns)
+    return np.concatenate(sums)
+
+
+def ratio_intervals(
+    parts: np.ndarray, wholes: np.ndarray, *, seed: int = 0, resamples: int = RESAMPLES, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile bootstrap of sum(part) / sum(whole) for each column of ``parts`` (questions, columns), resampling
+    questions; ``wholes`` (questions,). A resample whose whole is 0 has no share and is left out.
+
+    One question gives an interval without width; no question, or wholes of 0 alone, NaN.
+    """
+    if not wholes.any():
+        return np.full(parts.shape[1], np.nan), np.full(parts.shape[1], np.nan)
+    sums = bootstrap_sums(np.column_stack([parts, wholes]), seed=seed, resamples=resamples)
+    sums = sums[sums[:, -1] > 0]
+    low, high = np.quantile(sums[:, :-1] / sums[:, -1:], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
 def _draws(n: int, seed: int, resamples: int) -> Iterator[np.ndarray]:
     """Index arrays (batch, n), ``resamples`` rows in all; the same for a given n, seed, resamples."""
     rng = np.random.default_rng(seed)

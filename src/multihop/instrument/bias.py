@@ -49,9 +49,9 @@ def grids(questions: int, *, seed: int, resamples: int) -> list[Row]:
 
 
 def _point(first: Faults, second: Faults, register: bool, options: Row) -> Row:
-    """Missing evidence by both methods, under both rules, and what it should be: wrong with a passage unseen.
+    """Missing evidence by both methods, under both rules, beside ``injected``: wrong for want of a passage.
 
-    ``register``: whether the second method has one.
+    ``gave_up``: the questions of ``injected`` that rule 2 takes first. ``register``: whether the second method has one.
     """
     seed, resamples = options["seed"], options["resamples"]
     questions, gold, chunks = _benchmark(options["questions"])
@@ -66,6 +66,9 @@ def _point(first: Faults, second: Faults, register: bool, options: Row) -> Row:
         return tuple([int(q in side and side[q][key] == wanted) for q in ids] for side in rows)
 
     paper = counted("category", "missing_evidence")
+    hidden = [
+        sum(row["wrong_and_missing"] and row["category"] == "gave_up" for row in side.values()) for side in rows
+    ]
     drop = bootstrap_difference(*paper, seed=seed, resamples=resamples)
     symmetric = counted("category_symmetric", "missing_evidence")
     n = len(ids)
@@ -74,6 +77,7 @@ def _point(first: Faults, second: Faults, register: bool, options: Row) -> Row:
         "injected": truth,
         "missing": [sum(side) for side in paper],
         "symmetric": [sum(side) for side in symmetric],
+        "gave_up": hidden,
         "wrong_and_missing": [sum(side) for side in counted("wrong_and_missing", True)],
         "drop": sum(paper[0]) - sum(paper[1]),
         "low": round(n * drop.low, 3),
@@ -134,9 +138,8 @@ def _record(case: Case, register: bool) -> RunRecord:
 
 
 def _injected(cases: dict[str, Case]) -> int:
-    """Questions answered wrongly for want of a passage, by the draws alone."""
-    incomplete = [case for case in cases.values() if len(_seen(case)) < len(case.fates)]
-    return sum(case.kind(False) == "wrong" and not case.stalls for case in incomplete)
+    """Questions not answered rightly for want of a passage, by the draws alone: wrong, abstained or out of budget."""
+    return sum(len(_seen(case)) < len(case.fates) and case.kind(False) != "guess" for case in cases.values())
 
 
 def _seen(case: Case) -> Sequence[str]:

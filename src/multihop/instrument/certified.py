@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from multihop import certifying, config, jsonl
@@ -11,6 +11,7 @@ from multihop.analysis import probes, reachability
 from multihop.blocks import Faults
 from multihop.data import splits
 from multihop.evaluation.support import ChunkMap
+from multihop.instrument.plan import ASKED, Case
 from multihop.instrument.recovery import against, rounded
 from multihop.instrument.simulate import DATASET, METHODS, SETTING, Simulation, session_of
 
@@ -22,7 +23,7 @@ def compare(simulation: Simulation, faults: Faults) -> Row:
     """Certified against reachable, and each missing passage's fate against what really happened to it.
 
     ``passages``: counts of gold passages, reachable or not, certified by a probe at the runs' k or not; ``fates``: by
-    method, counts of (what happened, what was said); ``set_rates``: as recovery's.
+    method, counts of (what happened, what was said); ``set_rates``: as recovery's, see ``unasked_rate``.
     """
     params = config.load(simulation.root / "params.yaml")
     session = session_of(params, simulation.root, "certify")
@@ -37,8 +38,11 @@ def compare(simulation: Simulation, faults: Faults) -> Row:
     counts = Counter((reached[p], certified[p]) for p in certified)
     unreachable = sum(not c for c in certified.values())
     fates, set_rates = {}, [against("gold passage unreachable", faults.unreachable, unreachable, len(certified))]
+    hops = sum(certified[p] for case in simulation.cases.values() for p in case.passages)
+    unasked, _ = drawn_unasked(simulation.cases.values(), simulation.unreachable)
     for method in METHODS:
-        fates[method], rate = _fates(simulation, params, rows, certified, faults, method)
+        fates[method] = _fates(simulation, params, rows, method)
+        rate = unasked_rate(faults, fates[method]["counts"], unasked, hops)
         set_rates.append({"method": method} | rate)
     names = {True: "reachable", False: "unreachable"}
     said = {True: "certified", False: "no certificate"}
@@ -62,15 +66,27 @@ def _certified(rows: Sequence[Row], k: int) -> dict[str, bool]:
     return dict(sorted(found.items()))
 
 
-def _fates(
-    simulation: Simulation,
-    params: config.Params,
-    rows: Sequence[Row],
-    certified: dict[str, bool],
-    faults: Faults,
-    method: str,
-) -> tuple[Row, Row]:
-    """(fates of a method's missing passages, the rate of hops not asked for)."""
+def drawn_unasked(cases: Iterable[Case], unreachable: Collection[str]) -> tuple[int, int]:
+    """Hops whose passage can be reached: (drawn as not asked for, all)."""
+    fates = [f for c in cases for p, f in zip(c.passages, c.fates, strict=True) if p not in unreachable]
+    return sum(fate != ASKED for fate in fates), len(fates)
+
+
+def unasked_rate(faults: Faults, counts: Row, drawn: int, hops: int) -> Row:
+    """Hops said to be never asked for, against what drift and early resolutions imply.
+
+    A passage that nobody asked for may surface in another search, and is then not missing: the set rate is multiplied
+    by the share of the ``drawn`` hops that stayed missing, by the reader's log. ``counts``: (happened, said).
+    """
+    missing = sum(counts["never_asked"].values())
+    expected = (faults.drift + faults.early) * (missing / drawn if drawn else 1.0)
+    said = sum(counts[fate]["never_asked"] for fate in FATES)
+    row = against("hop not asked for, passage reachable and missing", expected, said, hops)
+    return row | {"drawn": drawn, "surfaced": drawn - missing}
+
+
+def _fates(simulation: Simulation, params: config.Params, rows: Sequence[Row], method: str) -> Row:
+    """What happened to a method's missing passages and what is said of them."""
     prepared = simulation.root / "data/prepared" / DATASET
     rule = params.certificates
     searches = probes.asked(simulation.records[method], rule.keywords)
@@ -89,15 +105,12 @@ def _fates(
         counts[_happened(simulation, method, row)][row["fate"]] += 1
     total = sum(n for c in counts.values() for n in c.values())
     agree = sum(counts[fate][fate] for fate in FATES)
-    hops = sum(certified[p] for case in simulation.cases.values() for p in case.passages)
-    unasked = sum(row["fate"] == "never_asked" for row in lost)
-    entry = {
+    return {
         "counts": {fate: {said: counts[fate][said] for said in FATES} for fate in FATES},
         "missing": total,
         "agree": agree,
         "share": rounded(agree / total) if total else None,
     }
-    return entry, against("hop not asked for, passage reachable", faults.drift + faults.early, unasked, hops)
 
 
 def _happened(simulation: Simulation, method: str, row: Row) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 from multihop import jsonl
 from multihop.blocks import Faults, Instrument
-from multihop.instrument import bias, certified, recovery, repetitions
-from multihop.instrument.simulate import simulate
+from multihop.errors import MultihopError
+from multihop.instrument import bias, certified, recovery, repetitions, simulate
 
 FOLDER = "results/instrument"
 PARTS = ("recovery", "repetitions", "bias")
@@ -32,7 +32,7 @@ async def recover(project: Path, used: Instrument) -> dict[str, Any]:
     bootstrap = {"seed": used.seed, "resamples": used.resamples}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "project"
-        simulation = await simulate(project, root, used.questions, used.faults, used.seed, OPTIONS)
+        simulation = await simulate.simulate(project, root, used.questions, used.faults, used.seed, OPTIONS)
         compared = recovery.compare(simulation, used.faults, **bootstrap)
         compared["certificates"] = certified.compare(simulation, used.faults)
     return {"seed": used.seed, "faults": used.faults.model_dump(mode="json"), **compared}
@@ -58,12 +58,34 @@ def scaled(faults: Faults, scale: float) -> Faults:
 async def measure(project: Path, used: Instrument) -> Measured:
     """Everything, by PARTS; the same for the same params, whatever the machine."""
     options = {"seed": used.seed, "resamples": used.resamples}
-    points = bias.grids(used.grid_questions, **options)
     return {
         "recovery": {**await recover(project, used), "grid": await recover_grid(project, used)},
         "repetitions": repetitions.repeat(used.repetitions, used.sizes, used.shares, **options),
-        "bias": {"paper": bias.PAPER, "points": points, "labels_alone": bias.labels_alone(points)},
+        "bias": _bias(used),
     }
+
+
+def _bias(used: Instrument) -> dict[str, Any]:
+    points = bias.grids(used.grid_questions, seed=used.seed, resamples=used.resamples)
+    return {"paper": bias.PAPER, "points": points, "labels_alone": bias.labels_alone(points)}
+
+
+def again(project: Path, used: Instrument, out: Path) -> Measured:
+    """The parts of ``out`` with what needs no simulated run made anew: the grids of bias, and what is expected of the
+    rates of hops not asked for, from the draws. Raises MultihopError where ``out`` is damaged or of other params."""
+    stored = jsonl.read_json(out, "run without --again", ["params", *PARTS])
+    found, params = stored["recovery"], used.model_dump(mode="json")
+    if other := [key for key in sorted(params) if stored["params"].get(key) != params[key]]:
+        raise MultihopError(f"{out}: made with another {other[0]} than these params; run without --again")
+    with tempfile.TemporaryDirectory() as folder:
+        cases, hidden = simulate.draws(project, Path(folder) / "project", used.questions, used.faults, used.seed)
+    unasked, hops = certified.drawn_unasked(cases, set(hidden))
+    made = found["certificates"]
+    rates = [row for row in made["set_rates"] if "method" not in row]
+    for method, fates in made["fates"].items():
+        rates.append({"method": method} | certified.unasked_rate(used.faults, fates["counts"], unasked, hops))
+    restated = {**found, "certificates": {**made, "set_rates": rates}}
+    return {"recovery": restated, "repetitions": stored["repetitions"], "bias": _bias(used)}
 
 
 def sized(block: Instrument, questions: int | None, repetitions: int | None, full: bool) -> Instrument:

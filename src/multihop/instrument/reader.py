@@ -14,6 +14,7 @@ from typing import Any
 
 from multihop.errors import MultihopError
 from multihop.instrument.plan import EARLY, SWAPPED, Case, drawn
+from multihop.instrument.wording import VERBATIM, Wording
 
 Message = Mapping[str, Any]
 _ID = re.compile(r"^\[([a-z]\d+)\]", re.MULTILINE)
@@ -37,7 +38,7 @@ class Log:
     queries: list[tuple[str, str]] = field(default_factory=list)
     """(tool, query) of every search, in order; keywords joined by a comma."""
     searched: set[int] = field(default_factory=set)
-    """Hops whose own sub-question was asked."""
+    """Hops whose own sub-question was asked, however worded."""
     resolved: dict[int, str] = field(default_factory=dict)
     """Hop -> the passage that the register was told to rest on."""
     early: set[int] = field(default_factory=set)
@@ -58,6 +59,7 @@ class SimulatedReader:
     """Passages that it asks a search for."""
     logs: dict[str, Log] = field(default_factory=dict)
     """By question id."""
+    wording: Wording = VERBATIM
 
     def reply(self, request: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
         """(content, tool calls) for an OpenAI-shaped request."""
@@ -108,7 +110,7 @@ class SimulatedReader:
                 if call[0] != "read_chunk":
                     break
         if not calls and (case.stalls or not made):
-            calls = [self._search(case.swaps[len(made) % len(case.swaps)])]
+            calls = [self._search(self._worded(case, case.swaps[len(made) % len(case.swaps)]))]
         self._note(log, case, calls)
         return calls
 
@@ -118,21 +120,24 @@ class SimulatedReader:
         if case.fates[hop] == EARLY:
             return None
         if case.fates[hop] == SWAPPED:
-            other = self._search(case.swaps[-1 - hop])
+            other = self._search(self._worded(case, case.swaps[-1 - hop]))
             return None if other in made else other
         if gold in log.seen:
             read = ("read_chunk", {"chunk_ids": [gold]})
             return None if read in made else read
         question = case.gold.decomposition[hop].question
-        names = keywords(question)
+        names, worded = keywords(question), self._worded(case, question)
         # The second round in other words: a register method refuses the same query, whatever its top_k.
         tries = (
-            self._search(question),
+            self._search(worded),
             ("keyword_search", {"keywords": names, "top_k": self.top_k}),
-            self._search(f"{question} Any passage about {' or '.join(names)}", MORE),
+            self._search(f"{worded} Any passage about {' or '.join(names)}", MORE),
             ("keyword_search", {"keywords": [*names, *question.rstrip("?").split()[-1:]], "top_k": MORE}),
         )
         return next((call for call in tries if call not in made), None)
+
+    def _worded(self, case: Case, text: str) -> str:
+        return self.wording.of(text, case.question.text, self.seed)
 
     def _search(self, query: str, k: int | None = None) -> tuple[str, dict[str, Any]]:
         return "semantic_search", {"query": query, "top_k": k or self.top_k}
@@ -142,7 +147,8 @@ class SimulatedReader:
             if name != "read_chunk":
                 query = arguments.get("query") or ", ".join(arguments["keywords"])
                 log.queries.append((name, query))
-                log.searched.update(h for h, hop in enumerate(case.gold.decomposition) if hop.question == query)
+                hops = enumerate(case.gold.decomposition)
+                log.searched.update(h for h, hop in hops if self._worded(case, hop.question) == query)
 
     # -- register
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from multihop.analysis import failures, paired, reachability
+from multihop.analysis import failures, paired
 from multihop.blocks import Faults
+from multihop.evaluation.statistics import ratio_intervals
 from multihop.instrument.simulate import DATASET, METHODS, SETTING, Simulation
 from multihop.instrument.truth import MECHANISMS, NO_FAILURE, Truth, truths
 
@@ -113,7 +114,7 @@ def _rate(name: str, true: Sequence[list], found: Sequence[list], options: Row, 
     if not n:
         return None
     parts, wholes = (np.array([float(f(own)) for own in found]) for f in (sum, len))
-    low, high = reachability.ratio_intervals(parts[:, None], wholes, **options)
+    low, high = ratio_intervals(parts[:, None], wholes, **options)
     counts = sum(map(sum, true)), sum(map(sum, found))
     return {
         "rate": name,

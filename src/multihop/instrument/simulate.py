@@ -23,6 +23,7 @@ from multihop.instrument.endpoint import Simulated, SimulatedEndpoints
 from multihop.instrument.judge import SimulatedJudge
 from multihop.instrument.plan import Case
 from multihop.instrument.reader import Log, SimulatedReader
+from multihop.instrument.wording import VERBATIM, Wording
 from multihop.session import Session
 from multihop.types import Gold, RunRecord
 
@@ -58,28 +59,30 @@ class Simulation:
 
 
 async def simulate(
-    project: Path, root: Path, questions: int, faults: Faults, seed: int, options: Mapping[str, Any] | None = None
+    project: Path,
+    root: Path,
+    questions: int,
+    faults: Faults,
+    seed: int,
+    options: Mapping[str, Any] | None = None,
+    wording: Wording = VERBATIM,
 ) -> Simulation:
     """Run both methods over a generated world in the empty folder ``root``.
 
-    ``project``: the folder whose prompts/ are used. ``options``: by method, over its params.
+    ``project``: the folder whose prompts/ are used. ``options``: by method, over its params. ``wording``: of queries.
     Raises MultihopError as the stages do.
     """
     params = _project(project, root, questions, seed, options or {})
     opening = session_of(params, root, "index")
     try:
-        stages.download(opening, DATASET)
-        stages.prepare(opening, DATASET)
-        prepared = opening.prepared(DATASET)
-        cases = plan.draw(splits.questions(prepared), splits.gold(prepared), faults, seed)
-        hidden = plan.unreachable(cases, faults, seed)
-        hide(prepared, hidden)
+        cases, hidden = _world(opening, faults, seed)
+        hide(opening.prepared(DATASET), hidden)
         stages.index(opening, DATASET)
     finally:
         opening.store.close()
     logs = {}
     for method in METHODS:
-        reader = SimulatedReader(cases, seed)
+        reader = SimulatedReader(cases, seed, wording=wording)
         await _run(session_of(params, root, method, reader), method)
         logs[method] = reader.logs
     judge = SimulatedJudge(_judge_prompts(root), faults, seed)
@@ -94,6 +97,25 @@ async def simulate(
         {m: list(jsonl.read(_result(root, "scores", m))) for m in METHODS},
         {m: list(jsonl.read(_result(root, "failures", m))) for m in METHODS},
     )
+
+
+def draws(project: Path, root: Path, questions: int, faults: Faults, seed: int) -> tuple[list[Case], list[str]]:
+    """(cases, unreachable passages) of the run that ``simulate`` would make, without making it."""
+    opening = session_of(_project(project, root, questions, seed, {}), root, "index")
+    try:
+        cases, hidden = _world(opening, faults, seed)
+    finally:
+        opening.store.close()
+    return list(cases.values()), hidden
+
+
+def _world(opening: Session, faults: Faults, seed: int) -> tuple[dict[str, Case], list[str]]:
+    """The generated world, prepared; its questions' faults by question text, and its unreachable passages."""
+    stages.download(opening, DATASET)
+    stages.prepare(opening, DATASET)
+    prepared = opening.prepared(DATASET)
+    cases = plan.draw(splits.questions(prepared), splits.gold(prepared), faults, seed)
+    return cases, plan.unreachable(cases, faults, seed)
 
 
 def _result(root: Path, kind: str, method: str) -> Path:

@@ -13,12 +13,13 @@ from typing import Any
 from multihop import jsonl
 from multihop.report import own_figures, standing
 from multihop.report.deciding import NO, NOT_RUN, OPEN, YES
-from multihop.report.estimates import RATES, SHARES, side
+from multihop.report.estimates import RATES, SHARES
 from multihop.report.expected import PAPERS
 from multihop.report.judging import Part, deciding, judged
 from multihop.report.leaves import leaves
 from multihop.report.ledger import FILE, Claim, Ledger, load
 from multihop.report.load import Report
+from multihop.report.values import run_of
 from multihop.report.wording import described
 
 NOT_DECIDABLE = "not decidable from the paper"
@@ -31,17 +32,20 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
 
 
 def claims(report: Report) -> dict[str, Any]:
-    """The content of results/claims.json: of each paper its claims, and how many have which verdict."""
+    """The content of results/claims.json: of each paper its claims, and how many have which verdict; what we ask beside
+    them (``ours``) is among the claims and in no count but its own."""
     papers = {name: report.of(name) for name in PAPERS}
     ledger = load(report.root, {name: twin.expected for name, twin in papers.items()})
     content: dict[str, Any] = {"profile": report.params.profile, "source": FILE, "papers": {}}
     for name, twin in papers.items():
         rows = [_row(twin, ledger, c) for c in ledger.claims if c.paper == name]
+        stated = [r for r in rows if "ours" not in r]
         content["papers"][name] = {
             "paper": twin.expected.paper,
             "title": twin.expected.title,
-            "verdicts": _tally(VERDICTS.values(), (r["verdict"] for r in rows)),
-            "here": _tally(VERDICTS, (r["here"]["answer"] for r in rows)),
+            "verdicts": _tally(VERDICTS.values(), (r["verdict"] for r in stated)),
+            "here": _tally(VERDICTS, (r["here"]["answer"] for r in stated)),
+            "asked_by_us": len(rows) - len(stated),
             "claims": rows,
         }
     return content
@@ -82,6 +86,8 @@ def _row(report: Report, ledger: Ledger, claim: Claim) -> dict[str, Any]:
     }
     if claim.remark:
         row["remark"] = claim.remark
+    if claim.ours:
+        row["ours"] = True
     if claim.test is None:
         answer = {"answer": NOT_DECIDABLE, "why": claim.not_decidable}
         return {**row, "verdict": NOT_DECIDABLE, "why": claim.not_decidable, "missing": [], "here": answer, "notes": []}
@@ -113,7 +119,8 @@ def _fewer(report: Report, claim: Claim, parts: list[Part]) -> Iterator[str]:
     for p in parts:
         for o in filter(None, (p.leaf.operand, p.leaf.minus)):
             for system, _ in () if p.estimate.missing else o.of.pairs:
-                asked = len({r["qid"] for r in side(report, o, system).scores})
+                rows = report.score_rows(o.dataset, report.setting(o.role) or "", run_of(report, system) or "")
+                asked = len({r["qid"] for r in rows})
                 if asked != (wanted := report.expected.own.questions[o.dataset]):
                     yield f"n = {asked:,} instead of {wanted:,} for {system} on {o.dataset}"
 
@@ -176,9 +183,11 @@ def notes(report: Report, claim: Claim, row: Mapping[str, Any]) -> list[str]:
     """What a reader should know of an outcome."""
     here, found = row["here"], []
     if here["answer"] == NO:
-        found.append(f"Against the paper: {here['why']}.")
+        found.append(f"{'No' if claim.ours else 'Against the paper'}: {here['why']}.")
     if row["own_figures"]["answer"] == NO:
-        found.append(f"The paper's own printed figures do not bear it out: {row['own_figures']['why']}.")
+        said = "The paper does not state it, and by its printed figures it does not hold"
+        said = said if claim.ours else "The paper's own printed figures do not bear it out"
+        found.append(f"{said}: {row['own_figures']['why']}.")
     if row["own_figures"].get("too_few"):
         found.append(row["own_figures"]["too_few"])
     fewest = min(report.expected.own.questions[d] for d in claim.datasets)

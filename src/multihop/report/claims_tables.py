@@ -35,10 +35,14 @@ class Claims:
         """How many claims of each paper have which verdict, and what these results say about them."""
         rows: dict[tuple[str, ...], dict[Any, str]] = {}
         for paper in self.papers.values():
-            title, total = paper["title"], {"claims": str(len(paper["claims"]))}
+            title, ours = paper["title"], paper["asked_by_us"]
+            total = {"claims": str(len(paper["claims"]) - ours), "asked by us besides": str(ours)}
             rows[title, "verdict"] = {_both(v, a): str(paper["verdicts"][v]) for a, v in VERDICTS.items()} | total
             rows[title, "holds for this reader?"] = {_both(v, a): str(paper["here"][a]) for a, v in VERDICTS.items()}
-        text = "Claims by verdict; below, of the same claims, by what the results at hand answer."
+        text = (
+            "Claims by verdict; below, of the same claims, by what the results at hand answer. What the paper does not "
+            "state and we ask besides is not counted."
+        )
         return Table(text, frame(rows, ["paper", ""]))
 
     def ledger(self, paper: str) -> Table:
@@ -48,7 +52,8 @@ class Claims:
         readers = list(dict.fromkeys(r for c in found["claims"] for r in c["scope"]["readers"]))
         judge = next((c["scope"]["judge"] for c in found["claims"]), None)
         made = f"made with {' / '.join(readers)}" + (f", judged by {judge}" if judge else "")
-        text = f"{found['title']}: {len(rows)} claims, {made}. Numbers under what is missing are explained below."
+        ours = f", {found['asked_by_us']} of them not the paper's but asked by us" if found["asked_by_us"] else ""
+        text = f"{found['title']}: {len(rows)} claims{ours}, {made}. Numbers under what is missing are explained below."
         note = (
             "Verdict: for the paper's own reader, embedder, data and number of questions only. Brackets: 95 % interval "
             "of the part that decides. n needed: for an 80 % chance of an answer at the value and spread seen. The "
@@ -61,7 +66,7 @@ class Claims:
         numbers = sorted({self.reasons[m] for m in c["missing"]})
         needed = here.get("n_needed")
         return {
-            "the paper says": c["claim"],
+            "the paper says": _said(c),
             "where": c["place"],
             "for": f"{' / '.join(scope['settings'])}; {' / '.join(map(self.report.label_dataset, scope['datasets']))}; "
             f"n = {' / '.join(f'{n:,}' for n in dict.fromkeys(scope['questions']))}",
@@ -88,7 +93,7 @@ class Claims:
     def notes(self) -> Table:
         """Outcomes that need a word: claims that a rule of claims.notes picks out."""
         rows = {
-            (c["id"],): {"the paper says": c["claim"], "note": " ".join(c["notes"])}
+            (c["id"],): {"the paper says": _said(c), "note": " ".join(c["notes"])}
             for paper in self.papers.values()
             for c in paper["claims"]
             if c["notes"]
@@ -112,6 +117,10 @@ class Claims:
         """What is not the papers' own setting, once for each."""
         said = [f"{p['title']}: {self.report.of(name).note()}" for name, p in self.papers.items()]
         return Note(" ".join(said))
+
+
+def _said(c: dict[str, Any]) -> str:
+    return f"(not stated; asked by us) {c['claim']}" if c.get("ours") else c["claim"]
 
 
 def _both(verdict: str, answer: str) -> str:

@@ -86,7 +86,9 @@ def _share_difference(report: Report, first: Cell, second: Cell, both: Sequence[
         columns += [failure_counts(report, cell, c, **options) for c in (category, None)]
     a, b, c, d = resampled_sums(report, *columns)
     draws = percent(a, b) - percent(c, d)
-    return Measured(both[0].value - both[1].value, *bounds(report, draws), n=len(columns[0]))
+    # As of a share: the questions that it is made of, which are those that failed (on the side with fewer of them).
+    failed = min(sum(v > 0 for v in column.values()) for column in columns[1::2])
+    return Measured(both[0].value - both[1].value, *bounds(report, draws), n=failed)
 
 
 # -- the strongest of several, ranks

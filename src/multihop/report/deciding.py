@@ -2,7 +2,9 @@
 
 An interval decides where it lies wholly inside or outside the accepted range, and where enough questions speak: with
 fewer than 1 + log2(1/alpha) of them (6 at 95 %) even unanimous ones have a two-sided p above alpha. Where the boundary
-is 0 a question speaks if the two systems differ on it. What can't be negative is above 0 once it happened at all.
+is 0 a question speaks if the two systems differ on it; of a share or a saving only those speak that enter its sums (the
+failed ones). An interval without width, of a value without bounds, decides nothing. What can't be negative is above 0
+once it happened at all.
 """
 
 from __future__ import annotations
@@ -41,10 +43,21 @@ class Estimate:
     """A count over the whole set, no sample: it has no interval and needs none."""
     missing: str | None = None
     remark: str = ""
+    entering: int | None = None
+    """Of a ratio: the questions that add to its sums (of a share of failures: that failed); None: all n."""
 
     @property
     def degenerate(self) -> bool:
         return self.value is not None and self.low == self.high
+
+    @property
+    def blind(self) -> bool:
+        """No spread was seen and no bound is known: the interval says nothing."""
+        return self.degenerate and self.span is None and not self.exact
+
+    @property
+    def counted(self) -> int:
+        return self.n if self.entering is None else self.entering
 
 
 def less(first: Estimate, second: Estimate, alpha: float) -> Estimate:
@@ -57,14 +70,15 @@ def less(first: Estimate, second: Estimate, alpha: float) -> Estimate:
     value = a.value - b.value
     low = value - math.hypot(a.value - a.low, b.high - b.value)
     high = value + math.hypot(a.high - a.value, b.value - b.low)
-    return Estimate(value, low, high, a.n + b.n, min(a.n, b.n), remark=first.remark or second.remark)
+    fewest = 0 if first.blind or second.blind else min(a.counted, b.counted)
+    return Estimate(value, low, high, a.n + b.n, fewest, remark=first.remark or second.remark, entering=fewest)
 
 
 def widened(e: Estimate, alpha: float) -> Estimate:
     """Where all questions have one value the bootstrap has no width: it is the exact bound on the share of others."""
-    if not e.degenerate or e.span is None or not e.n:
+    if not e.degenerate or e.span is None or not e.counted:
         return e
-    others = 1 - (alpha / 2) ** (1 / e.n)
+    others = 1 - (alpha / 2) ** (1 / e.counted)
     low, high = e.span
     return replace(e, low=e.value - others * (e.value - low), high=e.value + others * (high - e.value))
 
@@ -75,27 +89,27 @@ def quorum(alpha: float) -> int:
 
 
 def decides(e: Estimate, accepted: Range, alpha: float) -> bool | None:
-    """True: inside; False: outside; None: the interval spans the boundary, or too few questions speak."""
+    """True: inside; False: outside; None: the interval spans the boundary, is blind, or too few questions speak."""
     if e.exact and e.value is not None:
         return accepted.holds(e.value, e.value)
     once = accepted.above == 0 and math.isinf(accepted.upper) and e.span is not None and e.span[0] == 0
     if once and e.value:
         return True
-    if e.value is None or _voices(e, accepted) < quorum(alpha) or e.n < quorum(alpha):
+    if e.value is None or e.blind or _voices(e, accepted) < quorum(alpha):
         return None
     e = widened(e, alpha)
     return True if accepted.holds(e.low, e.high) else False if accepted.excludes(e.low, e.high) else None
 
 
 def _voices(e: Estimate, accepted: Range) -> int:
-    return e.speaking if 0 in accepted.edges else e.n
+    return min(e.speaking, e.counted) if 0 in accepted.edges else e.counted
 
 
 def needed(e: Estimate, accepted: Range, alpha: float) -> int | None:
     """How many questions would decide with a chance of ``POWER`` if value and spread stayed as they are; None where no
     number would, or too little is seen to tell."""
     voices = _voices(e, accepted)
-    if e.value is None or not voices:
+    if e.value is None or e.blind or not voices:
         return None
     wanted = [e.n + 1, math.ceil(e.n * quorum(alpha) / voices)]
     inside = accepted.holds(e.value, e.value)
@@ -106,7 +120,8 @@ def needed(e: Estimate, accepted: Range, alpha: float) -> int | None:
             return None
         if e.degenerate and e.span:
             room = abs((e.span[0] if edge < e.value else e.span[1]) - e.value)
-            wanted.append(math.ceil(math.log(alpha / 2) / math.log1p(-distance / room)) if distance < room else 0)
+            alike = math.log(alpha / 2) / math.log1p(-distance / room) if distance < room else 0
+            wanted.append(math.ceil(alike * e.n / e.counted))
         else:
             half = e.value - e.low if edge < e.value else e.high - e.value
             reach = 1 + norm.ppf(POWER) / norm.ppf(1 - alpha / 2)

@@ -13,13 +13,12 @@ from typing import Any
 
 from scipy.stats import norm
 
-from multihop import jsonl
 from multihop.analysis import paired
 from multihop.analysis.failures import CATEGORIES
 from multihop.errors import DataError
 from multihop.evaluation import aggregate
 from multihop.evaluation.statistics import bootstrap_mean
-from multihop.report import contrasts, counted, reachable
+from multihop.report import contrasts, counted, pairs, reachable
 from multihop.report.deciding import Estimate
 from multihop.report.expected import Cell
 from multihop.report.leaves import Operand
@@ -63,7 +62,7 @@ def at_level(report: Report, alpha: float) -> Report:
         return report
     key = ("at_level", round(alpha, 12))
     if key not in report.memo:
-        _ = report.expected, report.settings, report.cards, report._files, report._counts  # what the twin shares
+        _ = report.expected, report.settings, report.cards, report.metrics, report._files, report._counts  # shared
         twin = Report(report.root, report.paper)
         twin.__dict__ |= {k: v for k, v in report.__dict__.items() if k != "memo"}
         stricter = own.model_copy(update={"confidence": 1 - alpha})
@@ -85,7 +84,7 @@ def estimate(report: Report, o: Operand, options: Options) -> Estimate:
 def _estimate(report: Report, o: Operand, options: Options) -> Estimate:
     if isinstance(o.of, Reachable):
         found = reachable.share(report, o.dataset, o.role, o.of.system, o.group, o.of.share)
-        return _measured(found, (0, 100))
+        return _share(report, _cell(o, o.of.system, "llm_acc"), found, (0, 100))
     for system, metric in o.of.pairs:
         if missing := _unavailable(report, _cell(o, system, metric)):
             return Estimate(missing=missing)
@@ -98,7 +97,8 @@ def _estimate(report: Report, o: Operand, options: Options) -> Estimate:
             case Difference() if o.of.metric.endswith("_share"):
                 cell = _cell(o, o.of.first, f"{o.of.metric}_delta")
                 pair = (o.of.first, o.of.second)
-                return _measured(contrasts.contrast(report, cell, pair, **options), (-100, 100))
+                found = contrasts.contrast(report, cell, pair, **options)
+                return _share(report, _cell(o, o.of.first, "llm_acc"), found, (-100, 100))
             case Difference():
                 terms = [(1.0, o.of.first, o.of.metric), (-1.0, o.of.second, o.of.metric)]
                 return _combination(report, o, terms, options)
@@ -143,12 +143,13 @@ def _level(report: Report, o: Operand, options: Options) -> Estimate:
     cell = _cell(o, o.of.system, _judged(o.of.metric, options))
     if cell.metric not in RATES and cell.metric not in EVENTS:
         extra = options if cell.metric in SHARES else {}
-        top = 100 if cell.metric in SHARES else scale(report, cell.metric)
-        bounded = cell.metric in SHARES or cell.metric in PERCENT
-        found = _measured(measure(report, cell, **extra), (0, top) if bounded else None)
+        measured = measure(report, cell, **extra)
+        if cell.metric in SHARES:
+            return _share(report, cell, measured, (0, 100))
+        found = _measured(measured, (0, scale(report, cell.metric)) if cell.metric in PERCENT else None)
         if cell.metric in counted.OF_DATA:
             return replace(found, exact=True)
-        if cell.metric in counted.OF_RECORDS and found.degenerate:
+        if cell.metric in counted.OF_RECORDS and cell.metric != "injection_saving" and found.degenerate:
             return replace(found, span=(0, max(found.n, 1)))
         return found
     values = list(_by_question(report, cell, options).values())
@@ -175,27 +176,20 @@ def _cut(report: Report, o: Operand, options: Options) -> Estimate:
     if kept.value is None:
         return Estimate(n=len(shared), remark="undefined: the second has none, so nothing can be saved")
     differ = sum(abs(less[q] - more[q]) > contrasts.EQUAL for q in shared)
-    return Estimate(100 - kept.value, 100 - kept.high, 100 - kept.low, len(shared), differ)
+    entering = sum(less[q] > 0 or more[q] > 0 for q in shared)
+    return Estimate(100 - kept.value, 100 - kept.high, 100 - kept.low, len(shared), differ, entering=entering)
 
 
 def _same_questions(report: Report, o: Operand, terms: Any, columns: list[dict[str, float]]) -> list[str]:
     """The questions of all columns. Raises DataError where the systems may not be compared (analysis/pairing.py)."""
     first, *rest = dict.fromkeys(system for _, system, _ in terms)
     for other in rest:
-        paired.pair(side(report, o, first), side(report, o, other))
+        paired.pair(*(_side(report, o.dataset, o.role, system) for system in (first, other)))
     return sorted(set.intersection(*(set(c) for c in columns)))
 
 
-def side(report: Report, o: Operand, system: str) -> paired.Side:
-    """One system's cell, all its groups."""
-    key = ("side", o.dataset, o.role, system)
-    if key not in report.memo:
-        run, setting = run_of(report, system), report.setting(o.role)
-        path = report.root / "results/runs" / run / o.dataset / f"{setting}.jsonl"
-        record = next(iter(jsonl.read(path)), {}) if path.is_file() else {}
-        rows = report.score_rows(o.dataset, setting, run), report.failure_rows(o.dataset, setting, run)
-        report.memo[key] = paired.Side(run, o.dataset, setting, report.judge, record.get("corpus_hash", ""), *rows)
-    return report.memo[key]
+def _side(report: Report, dataset: str, role: str, system: str) -> paired.Side:
+    return pairs.side(report, run_of(report, system), dataset, report.setting(role))
 
 
 def _by_question(report: Report, cell: Cell, options: Options) -> dict[str, float]:
@@ -217,7 +211,7 @@ def _by_question(report: Report, cell: Cell, options: Options) -> dict[str, floa
 def _rate(report: Report, cell: Cell, found: dict[str, float], options: Options) -> dict[str, float]:
     """Question -> how many of its seeds are of the kind; those without a value are left out."""
     judge, measure = options.get("judge", "llm"), RATES[cell.metric]
-    own = side(report, Operand(None, cell.dataset, cell.role, cell.group), cell.system)
+    own = _side(report, cell.dataset, cell.role, cell.system)
     if callable(measure):
         rows = (f for f in own.failures if f["judge"] == judge and measure(f))
         values = Counter((f["qid"], f["seed"]) for f in rows)
@@ -242,6 +236,12 @@ def _mean(report: Report, values: list[float], span: tuple[float, float] | None)
         return Estimate(remark="undefined: no question has a value")
     i = bootstrap_mean(values, **statistics(report))
     return Estimate(i.mean, i.low, i.high, i.n, sum(v != 0 for v in values), span)
+
+
+def _share(report: Report, cell: Cell, m: Measured, span: tuple[float, float]) -> Estimate:
+    """A share whose ``Measured`` counts the questions that enter it; n are all of the group."""
+    questions = 0 if m.missing else len({r["qid"] for r in score_rows(report, cell)})
+    return replace(_measured(m, span), n=questions, entering=m.n)
 
 
 def _measured(m: Measured, span: tuple[float, float] | None) -> Estimate:

@@ -31,8 +31,8 @@ def recovered(report: Report, stored: bool = True) -> Figure:
     note = (
         f"Left: shares of questions, hops or wrong answers in simulated runs through the whole pipeline, {sizes}; "
         "whiskers: 95 % bootstrap interval of the recovered share; hollow: a lower bound by its definition. Right: "
-        "questions answered wrongly for want of a passage, in process, against what is called missing evidence. On the "
-        "line: recovered."
+        "questions not answered rightly for want of a passage, in process, against what is called missing evidence. On "
+        "the line: recovered; under it without a register: hidden as gave up, which comes first."
     )
     figure = Picture(heading, [note], height=4.3)
     left, right = figure.body.subplots(1, 2)
@@ -67,6 +67,9 @@ def _counts(axes: Any, points: list[dict[str, Any]]) -> None:
     for key, side, mark, colour, label in looks:
         xs, ys = [p["injected"][side] for p in own], [p[key][side] for p in own]
         axes.plot(xs, ys, mark, color=colour, markersize=5, label=label, linestyle="none")
+    habits = [p for p in points if p["grid"] in HABITS]
+    xs, ys = [p["injected"][1] for p in habits], [p["missing"][1] for p in habits]
+    axes.plot(xs, ys, "^", color="#CC79A7", markersize=5, label="without one, gives up more often", linestyle="none")
     _square(axes, "injected: wrong for want of a passage", "recovered as missing evidence")
     axes.legend(loc="upper left")
 
@@ -92,7 +95,7 @@ def labels_alone(report: Report, stored: bool = True) -> Figure:
         f"n = {n:,} questions a point, in process, classified by the analysis itself; whiskers: 95 % bootstrap "
         f"interval of the paired difference. Dashed: the paper's drop, {found['paper']['first']} to "
         f"{found['paper']['second']}, of other systems and real questions. Left and middle: the symmetric rule shows "
-        "no drop at all (0 everywhere)."
+        "no drop in these grids (0 everywhere), in which no search is cut short."
     )
     figure = Picture(heading, [note], height=3.7)
     panels = figure.body.subplots(1, 3, sharey=True)

@@ -7,12 +7,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from multihop.analysis.probes import TIERS
+from multihop.analysis.probes import AGENT, TIERS
 from multihop.errors import DataError
 from multihop.report.load import Report
 from multihop.report.plotting import INK, MUTED, Picture, finish, nothing, percent_axis, styled
 from multihop.report.reachability import (
-    AGENT,
     NOT_YET,
     SUMMARY,
     TIER_LABELS,

@@ -6,11 +6,10 @@ this pipeline made). No number here is about a paper's system, or about a real r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
-from multihop.errors import DataError
+from multihop import jsonl
 from multihop.report.frames import Note, Table, frame
 from multihop.report.load import Report
 
@@ -45,15 +44,8 @@ def measured(report: Report, part: str, stored: bool = True) -> Row | None:
     path = report.root / (STORED if stored else f"{HERE}/{part}.json")
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as e:
-        raise DataError(f"{path}: not JSON ({e}); run `multihop instrument` again") from e
-    if not stored:
-        return content
-    if part not in content:
-        raise DataError(f"{path}: no {part}; run `multihop instrument --full --out {STORED}` again")
-    return content[part]
+    content = jsonl.read_json(path, f"run `{command(stored)}` again", [part] if stored else ())
+    return content[part] if stored else content
 
 
 def what_ran(report: Report) -> Note:
@@ -153,11 +145,19 @@ def set_rates(report: Report, stored: bool = True) -> Table:
             for r in [*found["set_rates"], *found["certificates"]["set_rates"]]
         }
 
+    found = measured(report, "recovery", stored)
+    asked = [r for r in found["certificates"]["set_rates"] if "surfaced" in r] if found else []
     note = (
         "Expected: what the set rates imply for this share, e.g. a misreading shows as a reasoning error only where "
         "the reader does not abstain and the judge rejects it. A standard error is that of a share of so many draws at "
         "the expected rate; one in 370 shares is more than three off by chance."
     )
+    if asked:
+        counts = " and ".join(f"{r['surfaced']} of {r['drawn']:,} ({METHODS[r['method']]})" for r in asked)
+        note += (
+            f" Of the hops drawn as not asked for, {counts} had their passage surface in another search: these are not "
+            "missing, and what is expected is less by their share (by the reader's log)."
+        )
     heading = "Set rates, found again without looking at the draws."
     return shown(report, "recovery", stored, heading, note, rows, ["rate", "method"])
 
@@ -178,6 +178,10 @@ def certificates(report: Report, stored: bool = True) -> Table:
     note = (
         "Above: gold passages that were made unreachable, or not, and whether a probe of T0 to T3 returns them at the "
         "runs' k. Below: each missing passage, what the reader's log says of it and what the certify stage's rules say."
+        " Not tested here: this reader asks the benchmark's sub-questions word by word, so that the rule for what was "
+        "asked (60 % of a sub-question's content words, or the title) agrees by construction; real queries are "
+        "reworded, or carry the whole question behind them. tests/test_instrument_wording.py tries such queries on "
+        "20 questions."
     )
     heading = "Certificates against the truth."
     return shown(report, "recovery", stored, heading, note, rows, ["what", "happened"])
@@ -201,12 +205,14 @@ def alike(report: Report, stored: bool = True) -> Table:
 
     found = measured(report, "recovery", stored)
     became = found["paired"]["missing_evidence_became"] if found else {}
+    fair = next((r for r in found["paired"]["rows"] if r["symmetric"]), None) if found else None
     note = (
         f"Of A-RAG's {became['had']} failures called missing evidence, {became['other_missing']} have another label "
-        f"with the register while the passage is as absent as before; {became['right']} became right. A closed "
-        "register ends the search, so that a reader that would search on runs out of its budget less often: what the "
-        "symmetric rule calls missing evidence with a register alone was gave up without."
-        if became
+        f"with the register while the passage is as absent as before; {became['right']} became right. The symmetric "
+        f"rule gives {fair['first']} → {fair['second']} (p = {fair['p']:.2g}): not a difference of passages or answers "
+        "either. A closed register ends the search, so that a reader that would search on runs out of its budget less "
+        "often, and what was called gave up without a register is called missing evidence with one."
+        if became and fair
         else ""
     )
     heading = "Two methods with the same searches and the same answers, through the whole pipeline; questions."

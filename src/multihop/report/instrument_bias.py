@@ -27,14 +27,30 @@ def coverage(report: Report, stored: bool = True) -> Table:
         return out
 
     found = measured(report, "repetitions", stored) or {}
+    cells = found.get("coverage", [])
     note = (
+        f"{_outside(cells)}"
         f"% of {found.get('repetitions', 0):,} repetitions; brackets: Wilson's 95 % interval of that share. * outside "
         f"of 93.5 to 96.5 %. Bootstrap of {found.get('resamples', 0):,} resamples, first seed "
         f"{found.get('first_seed')}, written down before the first run. A share of so many questions takes few values, "
-        "so that its coverage jumps with n."
+        "so that its coverage jumps with n. "
+        "All repetitions of a cell resample with the same numbers, which Wilson's interval does not count."
     )
     heading = "Do 95 % intervals hold the true value in 95 % of repetitions?"
     return shown(report, "repetitions", stored, heading, note, rows, ["interval of"])
+
+
+def _outside(cells: list[Row]) -> str:
+    """How many cells, and which, are outside of the band; and how those at the largest n are."""
+    if not cells:
+        return ""
+    out = [f"{r['of']} at n = {r['n']:,} ({100 * r['covered']:.1f})" for r in cells if not r["in_band"]]
+    top = max(r["n"] for r in cells)
+    largest = [r["in_band"] for r in cells if r["n"] == top]
+    return (
+        f"Outside of 93.5 to 96.5 %: {len(out)} of {len(cells)} cells{': ' if out else ''}{', '.join(out)}. At "
+        f"n = {top:,} {sum(largest)} of {len(largest)} are inside. "
+    )
 
 
 def levels(report: Report, stored: bool = True) -> Table:
@@ -73,7 +89,10 @@ def register_bias(report: Report, stored: bool = True) -> Table:
         return out
 
     found = measured(report, "bias", stored)
-    note = "Same searches, same passages, same answers; only one of the two methods has a register. "
+    note = (
+        "Same searches, same passages, same answers; only one of the two methods has a register. Hidden as gave up: "
+        "wrong for want of a passage, but taken by rule 2 first, alike in both. "
+    )
     if found:
         paper = found["paper"]
         said = ", ".join(
@@ -102,8 +121,9 @@ def order_bias(report: Report, stored: bool = True) -> Table:
 
     note = (
         "Two methods without a register, which miss the same passages; the second abstains, or runs out of its budget, "
-        "in this share of questions. Its drift is hidden under gave up; the symmetric rule does not help here, the "
-        "count 'wrong, and a gold passage unretrieved' does."
+        "in this share of questions. Both are wrong for want of a passage equally often; what the second seems to lack "
+        "less is hidden as gave up. The symmetric rule does not help here, the count 'wrong, and a gold passage "
+        "unretrieved' does."
     )
     heading = "The order of rules: missing evidence of two methods that search alike; the second gives up more often."
     return shown(report, "bias", stored, heading, note, rows, ["the second method", "in"])
@@ -112,8 +132,10 @@ def order_bias(report: Report, stored: bool = True) -> Table:
 def _line(p: Row) -> Row:
     share = "" if p["drop_share"] is None else f", {100 * p['drop_share']:.0f} %"
     return {
+        "injected: wrong for want of a passage": f"{p['injected'][0]} → {p['injected'][1]}",
         "missing evidence": f"{p['missing'][0]} → {p['missing'][1]}",
         "drop [95 %]": f"{p['drop']} [{p['low']:.0f}, {p['high']:.0f}]{share}",
+        "hidden as gave up": f"{p['gave_up'][0]} → {p['gave_up'][1]}",
         "wrong, gold passage unretrieved": f"{p['wrong_and_missing'][0]} → {p['wrong_and_missing'][1]}",
         "n": f"{p['questions']:,}",
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal
 
-from multihop.report.predicates import Best, Difference, Dominates, Joined, Largest, Range, Trend
+from multihop.report.predicates import Best, Difference, Dominates, Flat, Joined, Largest, Range, Trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,14 @@ def _leaves(test: Any, scope: Scope) -> Iterator[Leaf]:
             for o in scope.operands(bare):
                 for other in test.among:
                     yield Leaf(o, wanted, _moved(o, test.over, other))
+        case Flat():
+            wanted = Range(at_least=-test.within, at_most=test.within)
+            for o in scope.operands(test.of.model_copy(update={"groups": test.groups[:1]})):
+                for before, after in combinations(test.groups, 2):
+                    yield Leaf(_moved(o, "groups", after), wanted, _moved(o, "groups", before))
         case Best():
-            place = {"datasets": test.datasets, "settings": test.settings, "metric": test.metric}
             for other in test.among:
-                of = Difference(kind="difference", first=test.system, second=other, **place)
+                of = Difference(kind="difference", first=test.system, second=other, metric=test.metric)
                 yield from (Leaf(o, Range(above=0)) for o in scope.operands(of))
         case Dominates():
             wanted = {test.quality: Range(above=0)} | dict.fromkeys(test.costs, Range(below=0))

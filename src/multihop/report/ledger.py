@@ -17,13 +17,13 @@ from multihop.errors import ConfigError
 from multihop.report import expected
 from multihop.report.estimates import METRICS
 from multihop.report.leaves import Branch, Leaf, Scope, expand, leaves
-from multihop.report.predicates import Best, Dominates, Joined, Largest, Quantity, Reachable, Test, Trend
+from multihop.report.predicates import Best, Dominates, Flat, Joined, Largest, Quantity, Reachable, Test, Trend
 
 FILE = "expected/claims.yaml"
 
 
 class Claim(Strict):
-    """One claim of a paper's, in our words."""
+    """One claim of a paper's, in our words; or a question of ours beside them."""
 
     id: str
     paper: Literal["executionrag", "dynakrag"]
@@ -40,6 +40,8 @@ class Claim(Strict):
     printed: list[str] = Field(default=[])
     """Ids of the figures in expected/<paper>.yaml that state it."""
     remark: str = ""
+    ours: bool = False
+    """Not stated by the paper: asked by us, of what its results imply or leave open; in none of the paper's counts."""
     test: Test | None = None
     not_decidable: str = ""
     """Why the paper's own text leaves it open, in place of a test."""
@@ -148,9 +150,9 @@ def _unbounded(test: Any) -> Iterator[str]:
         case Joined():
             for part in test.tests:
                 yield from _unbounded(part)
-        case Trend() | Largest() if test.of.bounded:
+        case Trend() | Largest() | Flat() if test.of.bounded:
             yield f"a {test.kind} compares values: its quantity takes no bound"
-        case Trend() | Largest() | Best() | Dominates():
+        case Trend() | Largest() | Flat() | Best() | Dominates():
             return
         case Quantity() if not test.bounded:
             yield f"a {test.kind} needs a bound: above, at_least, below or at_most"

@@ -86,16 +86,23 @@ def _make(report: Report, first: str, second: str, dataset: str, setting: str) -
             said = f"{NOT_RUN}: no scores of {run} on {dataset} / {setting} yet (make repro)"
             return Scope(first, second, setting, dataset, (), said)
     try:
-        sides = [_side(report, run, dataset, setting) for run in (first, second)]
+        sides = [side(report, run, dataset, setting) for run in (first, second)]
         return Scope(first, second, setting, dataset, (paired.pair(*sides),))
     except MultihopError as e:
         return Scope(first, second, setting, dataset, (), f"refused: {e}")
 
 
+def side(report: Report, run: str, dataset: str, setting: str) -> paired.Side:
+    """One run's cell. Raises DataError where its records or metrics are not there."""
+    key = ("side", run, dataset, setting)
+    if key not in report.memo:
+        report.memo[key] = _side(report, run, dataset, setting)
+    return report.memo[key]
+
+
 def _side(report: Report, run: str, dataset: str, setting: str) -> paired.Side:
-    """Raises DataError where the cell's records or metrics are not there."""
     path = report.root / "results/runs" / run / dataset / f"{setting}.jsonl"
-    record = next(jsonl.read(path), None)
+    record = next(iter(jsonl.read(path)), None) if path.is_file() else None
     metrics = report.metrics.get(dataset, {}).get(setting, {}).get(run)
     if record is None or metrics is None:
         raise DataError(f"{run} on {dataset} / {setting}: scores without records or metrics; score the cell again")

@@ -2,8 +2,8 @@
 
 A quantity is a number of results: a ``level`` (one system), a ``difference`` (first minus second, paired question by
 question), a ``cut`` (by how many percent the first has less), a ``combination`` (a weighted sum of levels, paired).
-A test bounds a quantity, follows it over groups (``trend``), asks where it is ``largest``, who is ``best``, who
-``dominates`` whom, or joins tests (``all_of``, ``any_of``). leaves.py makes it single comparisons.
+A test bounds a quantity, follows it over groups (``trend``, ``flat``), asks where it is ``largest``, who is ``best``,
+who ``dominates`` whom, or joins tests (``all_of``, ``any_of``). leaves.py makes it single comparisons.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class Reachable(Quantity):
 
     kind: Literal["reachable"]
     system: str
-    share: Literal["never_asked", "asked_not_returned", "no_certificate"]
+    share: Literal["askable", "never_asked", "asked_not_returned", "no_certificate"]
+    """``askable``: the part of ``never_asked`` that a query certifies which could be asked before the passage is known
+    (the question, a run's own, a true sub-question); the others hold what only the passage itself gives away."""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -154,6 +156,15 @@ class Largest(Strict):
     among: Annotated[list[str], Field(min_length=1)]
 
 
+class Flat(Strict):
+    """The values of any two groups, ``within`` of each other."""
+
+    kind: Literal["flat"]
+    of: Measure
+    groups: Annotated[list[str], Field(min_length=2)]
+    within: Annotated[float, Field(gt=0)]
+
+
 class Best(Strict):
     """The system against each of the others, paired."""
 
@@ -161,8 +172,6 @@ class Best(Strict):
     system: str
     among: Annotated[list[str], Field(min_length=1)]
     metric: str
-    datasets: list[Dataset] | None = None
-    settings: list[str] | None = None
 
 
 class Dominates(Strict):
@@ -181,7 +190,7 @@ class Joined(Strict):
 
 
 Test = Annotated[
-    Level | Difference | Cut | Combination | Reachable | Trend | Largest | Best | Dominates | Joined,
+    Level | Difference | Cut | Combination | Reachable | Trend | Largest | Flat | Best | Dominates | Joined,
     Field(discriminator="kind"),
 ]
 Joined.model_rebuild()

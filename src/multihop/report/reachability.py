@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from multihop import jsonl
-from multihop.analysis.probes import TIERS
-from multihop.analysis.reachability import ANY
+from multihop.analysis.probes import AGENT, TIERS
+from multihop.analysis.reachability import ANY, deepest
 from multihop.report.frames import Note, Table, frame, note
 from multihop.report.load import Report
 
@@ -33,8 +33,6 @@ TOOL_LABELS = {
     "bm25": "BM25",
     "bm25_sentences": "BM25, sentences",
 }
-AGENT = ("semantic_search", "keyword_search")
-"""The agent's two searches, of which the tables by tier speak."""
 FATE_LABELS = {
     "never_asked": "reachable, never asked %",
     "askable": "of them by T0, issued or T1 %",
@@ -60,7 +58,7 @@ def summary(report: Report) -> dict[str, Any]:
 def depth(report: Report) -> int:
     """The k of the tables: the largest certified one that is not above params.yaml's run_k."""
     rules = report.params.certificates
-    return max((k for k in rules.ks if k <= rules.run_k), default=min(rules.ks))
+    return deepest(rules.ks, rules.run_k)
 
 
 def rules(report: Report) -> Note:
@@ -71,8 +69,10 @@ def rules(report: Report) -> Note:
         f"What was tried. Depths k = {', '.join(map(str, c.ks))}; a keyword probe has at most {c.keywords} keywords. "
         f"Indexes: {indexes}. A run's query asks for a passage if it holds the passage's title, or "
         f"{100 * c.asked_share:g} % of the content words of a sub-question that the passage answers (HotpotQA has "
-        f"none: there the title alone counts). A run's missing passage counts as reachable at k = {c.run_k}, or at "
-        "what its own searches return where that is less. The tier issued is empty where no run answered the question. "
+        "none: there the title alone counts). The question's own text, which the register appends to its queries, is "
+        "cut out first, and only the record that misses the passage is looked at. "
+        f"A run's missing passage counts as reachable at k = {c.run_k}, or at what its own searches return where that "
+        "is less. The tier issued is empty where no run answered the question. "
         f"{PROVES_NOTHING}"
     )
 
@@ -187,8 +187,11 @@ def _percent(report: Report, group: Group, tool: str, tier: str, k: int) -> str:
 
 
 def lost(report: Report, groups: str = "") -> Table:
-    """Every run's missing gold passages, told apart. ``groups``: "hops" or "position" splits those of the agents, under
-    the first setting."""
+    """Every run's missing gold passages, told apart.
+
+    Under the first setting alone, ``groups`` splits them: "hops" or "position" those of the agents, "gold" (labelled,
+    matched) those of every run, where the dataset has both kinds.
+    """
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     excused: dict[str, list[str]] = {}
     for dataset, run, setting, entry in _entries(report):
@@ -198,13 +201,14 @@ def lost(report: Report, groups: str = "") -> Table:
         key = (report.label_dataset(dataset), report.label_setting(setting), report.label_run(run))
         if not groups:
             rows[key] = _lost(entry, "all")
-        elif setting == report.settings[0] and tuple(sorted(entry["tools"])) == tuple(sorted(AGENT)):
-            rows |= {(*key, g): _lost(entry, g) for g in chosen(entry["groups"], groups) if g != "all"}
+        elif setting == report.settings[0] and (groups == "gold" or set(entry["tools"]) <= set(AGENT)):
+            there = chosen(summary(report)["shares"][dataset][entry["index"]], groups)
+            rows |= {(*key, g): _lost(entry, g) for g in there if g != "all" and g in entry["groups"]}
     text = (
         "Gold passages that a run did not retrieve. Reachable, never asked: some probe returns the passage with a tool "
-        "that the run has, at its k, and the run asked nothing that asks for it; a query counts as a witness only if "
-        "the run did not ask it itself. Lowest tier: of those, what one would have had to know; T0, issued and T1 can "
-        f"be asked before the passage is found. Shares of the missing passages, in percent. {PROVES_NOTHING}"
+        "that the run has, at its k, and the record's own queries do not ask for it; a query counts as a witness only "
+        "if the run did not ask it itself. Lowest tier: of those, what one would have had to know; T0, issued and T1 "
+        f"can be asked before the passage is found. Shares of the missing passages, in percent. {PROVES_NOTHING}"
     )
     table = _table(report, text, rows, ["dataset", "setting", "run", *(["group"] if groups else [])])
     apart = [f"{why}: {', '.join(dict.fromkeys(runs))}" for why, runs in sorted(excused.items())]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from multihop import jsonl
-from multihop.report.load import AGAIN, Report
+from multihop.report.load import Report
+from multihop.report.reachability import SUMMARY, summary
 from multihop.report.values import Measured, absent, run_of
 
-FILE = "results/reachability.json"
 WIDER = "wider"
 """Key of ``Report.memo``: how much wider intervals should be than those of the file, which has one confidence only."""
 
@@ -19,14 +18,12 @@ def share(report: Report, dataset: str, role: str, system: str, group: str, fate
     run = run_of(report, system)
     if missing := absent(report, dataset, role, run):
         return Measured(missing=missing)
-    path, setting = report.root / FILE, report.setting(role)
-    if not path.is_file():
-        return Measured(missing=f"{FILE} is not there yet (multihop certify)")
-    if FILE not in report.memo:
-        report.memo[FILE] = jsonl.read_json(path, AGAIN, ["runs"])
-    entry: dict[str, Any] = report.memo[FILE]["runs"].get(dataset, {}).get(run, {}).get(setting) or {}
+    setting = report.setting(role)
+    if not (report.root / SUMMARY).is_file():
+        return Measured(missing=f"{SUMMARY} is not there yet (multihop certify)")
+    entry: dict[str, Any] = summary(report)["runs"].get(dataset, {}).get(run, {}).get(setting) or {}
     if not entry or entry["excuse"]:
-        return Measured(missing=f"{run} on {dataset} / {setting}: {entry.get('excuse') or f'not in {FILE} yet'}")
+        return Measured(missing=f"{run} on {dataset} / {setting}: {entry.get('excuse') or f'not in {SUMMARY} yet'}")
     found = entry["groups"].get(group, {fate: {"share": None}})
     if found[fate]["share"] is None:
         return Measured(remark="undefined: no gold passage is missing")

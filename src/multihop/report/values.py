@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from multihop.evaluation import aggregate
-from multihop.evaluation.statistics import Interval, bootstrap_mean
+from multihop.evaluation.statistics import Interval, bootstrap_mean, bootstrap_sums, ratio_intervals
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 
@@ -26,8 +26,6 @@ PERCENT = (
 )  # fmt: skip
 """Columns of the score rows that are shares of 1; the other columns keep their unit."""
 Row = Mapping[str, Any]
-_BATCH = 500
-"""Resamples drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +184,9 @@ def ratio(report: Report, part: Mapping[str, float], whole: Mapping[str, float])
     n = sum(w > 0 for w in whole.values())
     if math.isnan(value):
         return Measured(n=0, remark="undefined: no failure to share out")
-    draws = percent(*resampled_sums(report, part, whole))
-    return Measured(float(value), *bounds(report, draws), n=n)
+    parts, wholes = (np.array(list(c.values()), dtype=float) for c in (part, whole))
+    low, high = ratio_intervals(parts[:, None], wholes, **statistics(report))
+    return Measured(float(value), 100 * float(low[0]), 100 * float(high[0]), n=n)
 
 
 def percent(top: Any, bottom: Any) -> Any:
@@ -198,15 +197,9 @@ def percent(top: Any, bottom: Any) -> Any:
 
 def resampled_sums(report: Report, *columns: Mapping[str, float]) -> list[np.ndarray]:
     """The sum of each column (n questions, the same for all) in each resample: arrays (resamples,), same draws."""
-    options = statistics(report)
-    rng = np.random.default_rng(options["seed"])
+    s = report.params.statistics
     values = np.array([list(c.values()) for c in columns], dtype=float)
-    n, left, sums = values.shape[1], options["resamples"], []
-    while left > 0:
-        index = rng.integers(0, n, size=(min(left, _BATCH), n))
-        sums.append(values[:, index].sum(axis=2))
-        left -= _BATCH
-    return list(np.concatenate(sums, axis=1))
+    return list(bootstrap_sums(values.T, seed=s.seed, resamples=s.resamples).T)
 
 
 def bounds(report: Report, draws: np.ndarray) -> tuple[float, float]:

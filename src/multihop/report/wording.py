@@ -12,7 +12,7 @@ from multihop.report.predicates import Combination, Cut, Difference, Reachable, 
 from multihop.report.values import PERCENT
 
 if TYPE_CHECKING:
-    from multihop.report.claims import Part
+    from multihop.report.judging import Part
 
 
 def described(report: Report, ledger: Ledger, part: Part, short: bool = False) -> str:
