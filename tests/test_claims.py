@@ -102,7 +102,7 @@ def test_nor_by_fewer_questions_or_a_generated_world(root):
     made.cell(root, "executionrag", some(38, 38))
     row = made.only(root)
     assert row["verdict"] == "not run" and row["here"]["answer"] == "yes"
-    assert row["missing"] == [f"n = 38 instead of 40 for {run} on musique" for run in ("executionrag", "arag")]
+    assert row["missing"] == [f"n = 38 instead of 40 for {run} on MuSiQue" for run in ("ExecutionRAG", "A-RAG")]
     params = (root / "params.yaml").read_text().replace("source: local", "source: demo")
     (root / "params.yaml").write_text(params)
     assert "a generated world, not the benchmarks" in made.only(root)["missing"]
@@ -116,6 +116,7 @@ def test_a_claim_about_the_data_is_not_answered_by_other_data(root):
     (root / "params.yaml").write_text(params)
     row = made.only(root)
     assert row["verdict"] == row["here"]["answer"] == "not run" and row["notes"] == []
+    assert row["here"]["counts"] == {} and {p["answer"] for p in row["here"]["parts"]} == {"not run"}
 
 
 # -- few questions, no questions, no spread
@@ -370,8 +371,24 @@ def test_relabelling_shows(root):
     made.rewrite(root, made.claim({**falls, "below": 0}))
     row = made.only(root)
     assert row["verdict"] == "reproduced"
-    assert row["other_counts"]["rule 3b off (one labelling for all systems)"] == "inconclusive"
+    other = row["other_counts"]["rule 3b off (one labelling for all systems)"]
+    assert (other["answer"], other["value"], row["here"]["value"]) == ("inconclusive", 0, -50)
     assert any("hangs on how failures are counted" in note for note in row["notes"])
+    page = Claims(Report(root)).ledger("executionrag").frame
+    assert f"inconclusive, {other['shown']}; the string rule" in page.loc["invented", "counted otherwise"]
+    # What was retrieved is no matter of labels: rule 3b has no part in it, nor the judge.
+    made.rewrite(root, made.claim({**falls, "metric": "gold_unretrieved_rate", "below": 0}))
+    assert made.only(root)["other_counts"] == {}
+
+
+def test_a_local_reader_has_no_price(root):
+    made.rewrite(root, made.claim({**HIGHER, "metric": "usd"}))
+    for usd, answer in ((0.0, "not run"), (0.01, "inconclusive")):
+        for run in ("arag", "executionrag"):
+            made.cell(root, run, [True] * N, rows=[{"usd": usd}] * N)
+        row = made.only(root)
+        assert row["here"]["answer"] == answer
+        assert row["missing"] == ([] if usd else ["a local reader has no price"])
 
 
 # -- the arithmetic
@@ -501,6 +518,9 @@ def test_most_claims_ran(written):
 def test_a_project_without_results(tmp_path):
     root = report_fixture.build_dynakrag(tmp_path, statistics={"resamples": 99})
     shutil.rmtree(root / "results")
+    with pytest.raises(DataError, match=r"results/scores: missing.*run `dvc repro`"):
+        claims.write(Report(root))
+    assert not (root / "results/claims.json").exists()
     for paper in claims.claims(Report(root))["papers"].values():
         assert set(filter(paper["here"].get, paper["here"])) <= {"not run", "not decidable from the paper"}
 
@@ -533,7 +553,10 @@ def test_the_page_lists_every_claim(written):
         table = page.ledger(name)
         assert list(table.frame.index) == [c["id"] for c in content["papers"][name]["claims"]]
         assert set(table.frame["verdict"]) <= set(claims.VERDICTS.values())
-    assert len(page.missing().frame) == len(page.reasons)
+    assert list(page.missing().frame.index) == [str(i) for i in dict.fromkeys(page.reasons.values())]
+    assert len(set(page.missing().frame["what is missing"])) == len(page.missing().frame)
+    runs = {c["id"]: c["runs"] for p in content["papers"].values() for c in p["claims"]}
+    assert "ircot_p1" in runs["p1_best_llm_acc"] and "ircot" in runs["p2_first_f1"]
     assert len(page.readings().frame) == sum(len(p["claims"]) for p in content["papers"].values())
     counts = page.counts().frame
     first = content["papers"][PAPERS[0]]

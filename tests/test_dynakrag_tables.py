@@ -161,7 +161,7 @@ def test_the_demos_settings_stand_in_in_their_order(report):
     note = report.note()
     for fact in (
         "generated world", f"{report_fixture.MODEL} in place of Qwen2.5-7B-Instruct",
-        f"{dynakrag_results.SECOND_MODEL} in place of gpt-4o-mini", "minilm in place of bge-large-en-v1.5",
+        f"{dynakrag_results.SECOND_MODEL} in place of gpt-4o-mini", "all-MiniLM-L6-v2 in place of bge-large-en-v1.5",
         "n = 4 per dataset instead of 7,405 / 12,576 / 2,417", "12 train questions instead of 1,000",
         "2 trainings instead of 3", "HotpotQA, 2WikiMultiHopQA served by a controller trained on MuSiQue",
     ):  # fmt: skip

@@ -73,6 +73,18 @@ def test_the_confusion_matrix_holds_every_question_once(report, stored, method):
     assert sum(counts) == stored["recovery"]["questions"]
 
 
+def test_rules_say_no_certificate_and_never_unreachable(report):
+    table = instrument.certificates(report)
+    assert "said: no certificate" in table.frame and not any("unreachable" in c for c in table.frame)
+    assert "not asked, unreachable" in table.frame.index.get_level_values(1)
+
+
+def test_rates_go_by_their_labels_and_the_sizes_are_explained(report, stored):
+    assert not any("_" in name for name in instrument.rates(report).frame.index.get_level_values(0))
+    hops, distinct = stored["recovery"]["hops"], stored["recovery"]["certificates"]["set_rates"][0]["n"]
+    assert f"{distinct:,} are distinct passages of {hops:,} hops" in instrument.set_rates(report).note
+
+
 def test_labels_alone_are_shown_as_what_they_are(report, stored):
     rows = {(r["measure"], r["symmetric"]): r for r in stored["recovery"]["paired"]["rows"]}
     shown = instrument.alike(report).frame

@@ -253,15 +253,20 @@ def test_errors_and_unmapped_passages_are_left_out_and_seeds_counted_each():
 def test_a_split_adds_up_and_has_its_groups():
     records = [record("a"), record("b", ("p1",), events=asking("where is Arle")), record("c")]
     lost = missing("r", records, DENSE, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
-    found = split(lost, records, GOLD, **BOOTSTRAP)
+    found = split(lost, records, GOLD, LOST_ROWS, **BOOTSTRAP)
     whole = found["all"]
     assert (whole["questions"], whole["with_missing"], whole["missing"]) == (3, 2, 4)
     assert [whole[fate]["count"] for fate in reachability.FATES] == [1, 1, 2]
     assert whole["never_asked"]["share"] == whole["askable"]["share"] == 0.25 and whole["tiers"]["T1"] == 1
     lost[0]["tier"] = "T3"
-    assert split(lost, records, GOLD, **BOOTSTRAP)["all"]["askable"]["count"] == 0, "nobody could have asked that"
+    later = split(lost, records, GOLD, LOST_ROWS, **BOOTSTRAP)
+    assert later["all"]["askable"]["count"] == 0, "nobody could have asked that"
     assert whole["never_asked"]["low"] == 0.0 and whole["never_asked"]["high"] == 0.5
     assert (found["2-hop"]["questions"], found["3-hop"]["questions"]) == (2, 1)
+    assert [found[f"hop {n}"]["questions"] for n in (1, 2)] == [2, 2], "c has no gold passage"
+    none = [record("a"), record("b"), record("c")]
+    lost = missing("r", none, DENSE, LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
+    assert split(lost, none, GOLD, LOST_ROWS, **BOOTSTRAP)["hop 3"]["questions"] == 1, "b alone has a third hop"
     assert found["hop 2"]["missing"] == 2 and found["matched gold"]["questions"] == 1
     for group in found.values():
         assert sum(group[fate]["count"] for fate in reachability.FATES) == group["missing"]
@@ -270,7 +275,7 @@ def test_a_split_adds_up_and_has_its_groups():
 @pytest.mark.parametrize("records", [[], [record("c")], [record("a", ("p0", "p1"))]])
 def test_a_split_of_nothing_missing_has_no_share(records):
     lost = missing("r", records, Asked(("dense",), 5), LOST_ROWS, GOLD, PASSAGES, CHUNKS, RULES)
-    found = split(lost, records, GOLD, **BOOTSTRAP)
+    found = split(lost, records, GOLD, LOST_ROWS, **BOOTSTRAP)
     assert list(found) == ["all"]
     assert found["all"]["never_asked"] == {"count": 0, "share": None, "low": None, "high": None}
     assert found["all"]["questions"] == len(records)

@@ -57,7 +57,7 @@ def certify(root: Path) -> None:
                 chunks = ChunkMap(splits.chunks(folder, "passages"))
                 lost = reachability.missing(run, records, searches, rows, gold, passages, chunks, rules)
                 entry |= {"tools": list(searches.tools), "k": reachability.depth_of(searches, rules)}
-                entry["groups"] = reachability.split(lost, records, gold, **BOOTSTRAP)
+                entry["groups"] = reachability.split(lost, records, gold, rows, **BOOTSTRAP)
             out["runs"].setdefault(dataset, {})[run] = {"minilm": entry}
     jsonl.write_json(root / page.SUMMARY, out)
 
@@ -77,6 +77,7 @@ def test_shares_are_counted_over_gold_passages(report):
     assert shown == ["0.0", "75.0", "75.0", "75.0", "0.0", "75.0"], "6 of 8; T0 needs k = 10"
     assert "[" in line[page.TIER_LABELS["T1"]]
     by_depth = page.by_depth(report).frame.loc[("HotpotQA", page.TOOL_LABELS["bm25"])]
+    assert by_depth["gold passages", ""] == "8" and set(page.by_index(report).frame["gold passages"]) >= {"8"}
     assert [by_depth[page.TIER_LABELS["T1"], f"k = {k}"] for k in KS] == ["0.0", "0.0", "75.0", "75.0"]
 
 
@@ -109,6 +110,15 @@ def test_what_a_run_missed_stands_apart_by_kind_of_gold(report):
     assert missing == whole.groupby(level=["dataset", "run"]).sum().to_dict()
 
 
+def test_gold_of_one_kind_is_said_in_a_sentence(report):
+    alike = Report(report.root)
+    for indexes in page.summary(alike)["shares"].values():
+        for groups in indexes.values():
+            groups.pop("matched gold", None)
+    for shown in (page.by_tier(alike, "gold"), page.lost(alike, "gold")):
+        assert "of one kind" in shown.text
+
+
 def test_witnesses_are_named(report):
     frame = page.witnesses(report, questions=1).frame
     assert set(frame["query"]) > {"q", "about p0"} and "A-RAG" in set(frame["asked by"])
@@ -124,7 +134,7 @@ def test_every_table_says_that_no_certificate_proves_nothing_and_points_to_the_h
 def test_the_figure_counts_passages_by_lowest_tier(report):
     shown = [t.get_text() for t in figure_reachability(report).findobj(Text)]
     assert "6" in shown, "HotpotQA's six, issued at k = 3"
-    assert any("proves nothing" in t for t in shown)
+    assert any("proves nothing" in t for t in shown) and any("passages, " in t and " question" in t for t in shown)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.__name__)

@@ -105,6 +105,25 @@ def test_each_paper_has_its_own_pairs(report):
     assert {p for p, *_ in second.index} == {"DynaKRAG → Fixed-K", "DynaKRAG → IRCoT"}
 
 
+def test_a_reasoning_error_may_lack_its_passage(tmp_path):
+    root = report_fixture.build(tmp_path, paired={"pairs": [["arag", "executionrag"], ["executionrag", "arag"]]})
+    report = Report(root)
+    rule = transitions.all_transitions(report).frame.sort_index().loc["ExecutionRAG → A-RAG", MINILM]
+    lacking = sum(
+        f["wrong_and_missing"] for d in report.datasets for f in rows(root, "failures", "executionrag", d)
+        if f["judge"] == "llm"
+    )  # fmt: skip
+    shown = [int(n) for n in rule["wrong and missing, first"] if n != "·"]
+    assert sum(shown) == lacking and rule.index.nunique() == len(rule)
+
+
+def test_a_question_is_shown_in_a_generated_world_alone(root, report, tmp_path):
+    asked = {r.question for d in report.datasets for s in report.settings for r in report.records("arag", d, s)}
+    assert set(transitions.who_moved(report).frame["asked"]) <= asked
+    local = Report(report_fixture.build(tmp_path, source="local"))
+    assert list(transitions.who_moved(local).frame.columns) == ["from", "to"]
+
+
 def test_every_run_of_paper_2_has_its_failures(root, report):
     table = transitions.dynakrag_failures(report)
     asked = {r for r, c in report.params.runs.items() if c.method == "dynakrag"} | {"ircot", "fixed_k", "crag"}

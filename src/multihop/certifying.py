@@ -220,7 +220,7 @@ def _runs(
                 run, records, searches, rows[index], world.gold, world.passages, chunks, rules
             )  # fmt: skip
             entry |= {"tools": list(searches.tools), "k": reachability.depth_of(searches, rules)}
-            entry["groups"] = reachability.split(lost, records, world.gold, **_bootstrap(session))
+            entry["groups"] = reachability.split(lost, records, world.gold, rows[index], **_bootstrap(session))
         out.setdefault(run, {})[setting] = entry
     return out
 

@@ -178,18 +178,28 @@ def _fate(
     return "no_certificate", None
 
 
-def split(lost: Sequence[Row], records: Iterable[RunRecord], gold: Mapping[str, Gold], **bootstrap: Any) -> dict:
-    """Group -> ``questions`` (answered), ``with_missing``, ``missing`` passages (over all seeds), ``tiers`` of those
-    never asked; of each fate and of ``askable`` ``count``, ``share`` of the missing, ``low``, ``high`` over questions.
+def split(
+    lost: Sequence[Row], records: Iterable[RunRecord], gold: Mapping[str, Gold], rows: Iterable[Row], **bootstrap: Any
+) -> dict[str, dict[str, Any]]:
+    """Group -> ``questions`` (answered, and of the group), ``with_missing``, ``missing`` passages (over all seeds),
+    ``tiers`` of those never asked; of each fate and of ``askable`` ``count``, ``share`` of the missing, ``low``,
+    ``high`` over questions.
 
-    The shares are None where nothing is missing.
+    The shares are None where nothing is missing. ``rows``: certificate rows of the run's index; they know which
+    questions have a gold passage at a hop position.
     """
     answered = {r.qid for r in records if r.status != "error"}
     groups: dict[str, list[Row]] = {"all": []}
     for row in lost:
         for group in in_groups(row):
             groups.setdefault(group, []).append(row)
-    return {group: _split(group, groups[group], answered, gold, bootstrap) for group in sorted(groups)}
+    positions: dict[str, set[str]] = {}
+    for row in rows:
+        positions.setdefault(f"hop {row['hop']}", set()).add(row["qid"])
+    return {
+        group: _split(group, groups[group], answered & positions.get(group, answered), gold, bootstrap)
+        for group in sorted(groups)
+    }
 
 
 def _split(

@@ -197,8 +197,12 @@ def claims() -> None:
     from multihop.report.load import Report
 
     for paper in report_claims.write(Report())["papers"].values():
-        said = ", ".join(f"{count} {verdict}" for verdict, count in paper["verdicts"].items() if count)
-        print(f"{paper['title']}: {len(paper['claims'])} claims, {said}")
+        print(f"{paper['title']}: {len(paper['claims'])} claims; verdicts: {_counted(paper['verdicts'])}")
+        print(f"  here: {_counted(paper['here'])}; asked by us besides, in neither: {paper['asked_by_us']}")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 @app.command()

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from multihop import jsonl
+from multihop.analysis import paired
+from multihop.errors import DataError
 from multihop.report import own_figures, standing
 from multihop.report.deciding import NO, NOT_RUN, OPEN, YES
 from multihop.report.estimates import RATES, SHARES
@@ -20,7 +22,7 @@ from multihop.report.leaves import leaves
 from multihop.report.ledger import FILE, Claim, Ledger, load
 from multihop.report.load import Report
 from multihop.report.values import run_of
-from multihop.report.wording import described
+from multihop.report.wording import described, interval
 
 NOT_DECIDABLE = "not decidable from the paper"
 VERDICTS = {YES: "reproduced", NO: "contradicted", OPEN: OPEN, NOT_RUN: NOT_RUN, NOT_DECIDABLE: NOT_DECIDABLE}
@@ -52,7 +54,10 @@ def claims(report: Report) -> dict[str, Any]:
 
 
 def write(report: Report) -> dict[str, Any]:
-    """Write results/claims.json; returns its content."""
+    """Write results/claims.json; returns its content. Raises DataError where nothing is scored: a file that says "not
+    run" of everything would take the place of one that does not."""
+    if not (report.root / "results/scores").is_dir():
+        raise DataError(f"{report.root / 'results/scores'}: missing, so no claim can be tested; run `dvc repro`")
     content = claims(report)
     jsonl.write_json(report.root / "results/claims.json", content)
     return content
@@ -81,7 +86,7 @@ def _row(report: Report, ledger: Ledger, claim: Claim) -> dict[str, Any]:
             "judge": own.judge,
             "questions": [own.questions[d] for d in claim.datasets],
         },
-        "runs": claim.runs,
+        "runs": [run for run in (run_of(report, system) for system in claim.runs) if run],
         "printed": [report.expected.text(p) for p in report.expected.printed if p.id in claim.printed],
     }
     if claim.remark:
@@ -96,10 +101,11 @@ def _row(report: Report, ledger: Ledger, claim: Claim) -> dict[str, Any]:
     here = _here(report, ledger, outcome, parts)
     if missing and claim.depends_on == "data":
         # No reader is asked: other data says nothing about the paper's.
-        here |= {"answer": NOT_RUN, "why": f"other data than the paper's: {here['why']}"}
+        here |= {"answer": NOT_RUN, "why": f"other data than the paper's: {here['why']}", "counts": {}}
+        here["parts"] = [part | {"answer": NOT_RUN} for part in here["parts"]]
     row |= {"verdict": NOT_RUN if missing else VERDICTS[outcome], "why": "" if missing else here["why"]}
     row |= {"missing": missing, "here": here, "own_figures": own_figures.check(report, ledger, claim)}
-    row["other_counts"] = _other_counts(report, claim)
+    row["other_counts"] = _other_counts(report, claim, outcome, parts)
     return {**row, "notes": notes(report, claim, row)}
 
 
@@ -122,7 +128,8 @@ def _fewer(report: Report, claim: Claim, parts: list[Part]) -> Iterator[str]:
                 rows = report.score_rows(o.dataset, report.setting(o.role) or "", run_of(report, system) or "")
                 asked = len({r["qid"] for r in rows})
                 if asked != (wanted := report.expected.own.questions[o.dataset]):
-                    yield f"n = {asked:,} instead of {wanted:,} for {system} on {o.dataset}"
+                    where = f"{report.label_run(run_of(report, system))} on {report.label_dataset(o.dataset)}"
+                    yield f"n = {asked:,} instead of {wanted:,} for {where}"
 
 
 # -- what these results show
@@ -167,13 +174,25 @@ def _rounded(value: float) -> float:
     return round(value, 6) + 0.0
 
 
-def _other_counts(report: Report, claim: Claim) -> dict[str, str]:
-    """The answers of other ways of counting, for claims that they touch."""
+UNLABELLED = {"wrong_rate", "premature_rate", f"{paired.UNRETRIEVED}_rate", f"{paired.WRONG_AND_MISSING}_rate"}
+"""Rates that no label of a cause has a part in, so that rule 3b changes none of them."""
+JUDGED = {"llm_acc", *UNLABELLED} - {f"{paired.UNRETRIEVED}_rate"}
+
+
+def _other_counts(report: Report, claim: Claim, outcome: str, parts: list[Part]) -> dict[str, dict[str, Any]]:
+    """What other ways of counting answer, for claims that they touch, and their value of the part that decides."""
     metrics = {m for leaf in leaves(claim.tree) for _, m in leaf.operand.of.pairs}
-    labels = bool(metrics & ({*RATES, *SHARES} - {"wrong_rate", "premature_rate"}))
-    touched = [labels, labels or bool(metrics & {"llm_acc", "wrong_rate", "premature_rate"})]
-    variants = zip(VARIANTS.items(), touched, strict=True)
-    return {name: judged(report, claim.tree, options)[0] for (name, options), touches in variants if touches}
+    labels = bool(metrics & ({*RATES, *SHARES} - UNLABELLED))
+    touched = [labels, labels or bool(metrics & JUDGED)]
+    top = next(i for i, p in enumerate(parts) if p is deciding(outcome, parts))
+    found = {}
+    for (name, options), touches in zip(VARIANTS.items(), touched, strict=True):
+        if touches:
+            answer, others = judged(report, claim.tree, options)
+            e, of = others[top].estimate, others[top].leaf.operand.of
+            shown = e.missing or e.remark if e.value is None else interval(report, of, e)
+            found[name] = {"answer": answer, "shown": shown, **_numbers(others[top])}
+    return found
 
 
 # -- outcomes that need a word, found by rule
@@ -196,7 +215,8 @@ def notes(report: Report, claim: Claim, row: Mapping[str, Any]) -> list[str]:
             f"With the spread seen here the paper's own {fewest:,} questions would not decide it either: "
             f"about {here['n_needed']:,} would."
         )
-    for name, answer in row["other_counts"].items():
-        if answer != here["answer"]:
-            found.append(f"The answer hangs on how failures are counted: {answer} with {name}.")
+    for name, other in row["other_counts"].items():
+        if other["answer"] != here["answer"]:
+            said = f"{other['answer']} with {name}, {other['shown']}"
+            found.append(f"The answer hangs on how failures are counted: {said}.")
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +12,11 @@ from multihop.report.claims import VERDICTS, claims
 from multihop.report.deciding import OPEN
 from multihop.report.expected import PAPERS
 from multihop.report.frames import NOT_PRINTED, Note, Table, frame
-from multihop.report.load import AGAIN, Report
+from multihop.report.load import AGAIN, DATASET_LABELS, Report
 
 FILE = "results/claims.json"
+_VARIES = re.compile(rf"(?<= on )({'|'.join(DATASET_LABELS.values())})(?= /|$)|(?<=per dataset instead of )(.+)$")
+"""What of a reason differs from dataset to dataset."""
 
 
 class Claims:
@@ -27,9 +31,11 @@ class Claims:
 
     @cached_property
     def reasons(self) -> dict[str, int]:
-        """What is missing for a verdict -> its number in the tables, in the order of the claims."""
-        found = [m for paper in self.papers.values() for c in paper["claims"] for m in c["missing"]]
-        return {reason: i for i, reason in enumerate(dict.fromkeys(found), 1)}
+        """What is missing for a verdict -> its number in the tables, in the order of the claims; reasons that differ in
+        the dataset alone have one."""
+        found = dict.fromkeys(m for paper in self.papers.values() for c in paper["claims"] for m in c["missing"])
+        numbers: dict[str, int] = {}
+        return {m: numbers.setdefault(_VARIES.sub("", m), len(numbers) + 1) for m in found}
 
     def counts(self) -> Table:
         """How many claims of each paper have which verdict, and what these results say about them."""
@@ -56,15 +62,16 @@ class Claims:
         text = f"{found['title']}: {len(rows)} claims{ours}, {made}. Numbers under what is missing are explained below."
         note = (
             "Verdict: for the paper's own reader, embedder, data and number of questions only. Brackets: 95 % interval "
-            "of the part that decides. n needed: for an 80 % chance of an answer at the value and spread seen. The "
-            "paper's own figures: which side of the boundary the printed numbers lie on."
+            "of the part that decides. Counted otherwise: the same part, where a claim rests on labels of failures or "
+            "a judge. n needed: for an 80 % chance of an answer at the value and spread seen. The paper's own figures: "
+            "which side of the boundary the printed numbers lie on."
         )
         return Table(text, frame(rows, ["claim"]), note)
 
     def _row(self, c: dict[str, Any]) -> dict[str, str]:
         here, scope = c["here"], c["scope"]
         numbers = sorted({self.reasons[m] for m in c["missing"]})
-        needed = here.get("n_needed")
+        needed, others = here.get("n_needed"), c.get("other_counts", {})
         return {
             "the paper says": _said(c),
             "where": c["place"],
@@ -75,6 +82,7 @@ class Claims:
             "what is missing": _ranges(numbers) or c["why"],
             "holds for this reader?": here["answer"],
             "because": "" if here["why"] == c["why"] else _parts(here) + here["why"],
+            "counted otherwise": "; ".join(f"{k}: {v['answer']}, {v['shown']}" for k, v in others.items()),
             "n": str(here.get("n", "")),
             "n needed": f"{needed:,}" if needed else "can't be told" if here["answer"] == OPEN else "",
             "the paper's own figures": c.get("own_figures", {}).get("answer", ""),
@@ -82,12 +90,12 @@ class Claims:
 
     def missing(self) -> Table:
         """What the numbers stand for, and how many claims wait for it."""
-        counts = dict.fromkeys(self.reasons, 0)
-        for paper in self.papers.values():
-            for c in paper["claims"]:
-                for m in dict.fromkeys(c["missing"]):
-                    counts[m] += 1
-        rows = {(str(i),): {"what is missing": r, "claims": str(counts[r])} for r, i in self.reasons.items()}
+        found = [c for paper in self.papers.values() for c in paper["claims"]]
+        waiting = Counter(i for c in found for i in {self.reasons[m] for m in c["missing"]})
+        rows = {}
+        for i, count in sorted(waiting.items()):
+            alike = [reason for reason, number in self.reasons.items() if number == i]
+            rows[str(i),] = {"what is missing": _together(alike), "claims": str(count)}
         return Table("What is missing for a verdict.", frame(rows, ["number"]))
 
     def notes(self) -> Table:
@@ -105,7 +113,7 @@ class Claims:
         rows = {
             (c["id"],): {
                 "contradicted by": c["contradicted_by"],
-                "runs": ", ".join(c["runs"]) or NOT_PRINTED,
+                "runs": ", ".join(map(self.report.label_run, c["runs"])) or NOT_PRINTED,
                 "remark": c.get("remark", ""),
             }
             for paper in self.papers.values()
@@ -121,6 +129,13 @@ class Claims:
 
 def _said(c: dict[str, Any]) -> str:
     return f"(not stated; asked by us) {c['claim']}" if c.get("ours") else c["claim"]
+
+
+def _together(reasons: list[str]) -> str:
+    """Reasons that differ in the dataset alone as one."""
+    varied = [match[0] for match in map(_VARIES.search, reasons) if match]
+    joint = " / " if "per dataset" in reasons[0] else ", "
+    return _VARIES.sub(lambda _: joint.join(varied), reasons[0]) if varied else reasons[0]
 
 
 def _both(verdict: str, answer: str) -> str:

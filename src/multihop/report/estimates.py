@@ -117,9 +117,12 @@ def _unavailable(report: Report, cell: Cell) -> str | None:
     if missing := absent(report, cell.dataset, cell.role, run):
         return missing
     rows = score_rows(report, cell)
-    where = f"{run} on {cell.dataset} / {report.setting(cell.role)}"
+    setting = report.label_setting(report.setting(cell.role))
+    where = f"{report.label_run(run)} on {report.label_dataset(cell.dataset)} / {setting}"
     if not rows:
         return f"no {cell.group} question in {where}"
+    if cell.metric == "usd" and not any(r["usd"] for r in rows):
+        return "a local reader has no price"
     if cell.metric in RATES or cell.metric in SHARES:
         wrong = any(r["llm_acc"] == 0 for r in report.score_rows(cell.dataset, report.setting(cell.role), run))
         if wrong and not report.failure_rows(cell.dataset, report.setting(cell.role), run):

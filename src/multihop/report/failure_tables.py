@@ -152,7 +152,11 @@ def failure_overview(report: Report) -> Table:
         if report.has(dataset, setting, run):
             counts = failures.table(report.failure_rows(dataset, setting, run), judge)
             shown = {LABELS[c]: str(n) for c, n in counts["counts"].items()}
-            rows[key] = {"failures": str(counts["failures"]), **shown, **_extras(counts, 1)}
+            symmetric = failures.table(report.failure_rows(dataset, setting, run), judge, symmetric=True)
+            shown["3b"] = str(counts["reasoning_3b"])
+            shown["missing evidence (symmetric)"] = str(symmetric["counts"]["missing_evidence"])
+            total = f"{counts['failures']} of {len(report.score_rows(dataset, setting, run))}"
+            rows[key] = {"failures": total, **shown, **_extras(counts, 1)}
         elif (dataset, setting) in set(report.params.cells(run)):
             rows[key] = {"failures": f"not run: no scores of {run} on {dataset} / {setting} yet (make repro)"}
     text = f"Causes of the wrong answers of every cell, App. E's rule, counts over questions and seeds. {EXPLANATION}"

@@ -43,13 +43,18 @@ def figure_reachability(report: Report) -> Figure:
         axes.set_title(TOOL_LABELS[tool], size=9)
         for x, (_, _, group) in enumerate(data):
             _bar(axes, x, group, tool)
-        labels = [f"{report.label_dataset(d)}\n{g[0]} hops, n = {s['passages']}" for d, g, s in data]
+        labels = [f"{report.label_dataset(d)}, {g[0]} hops\n{_size(s)}" for d, g, s in data]
         axes.set_xticks(range(len(data)), labels, size=7, rotation=0 if len(data) < 5 else 35)
     panels[0].set_ylabel("% of gold passages")
     handles = [Patch(facecolor=COLOURS[tier], label=TIER_LABELS[tier]) for tier in TIERS]
     handles.append(Patch(facecolor="white", edgecolor=MUTED, label="no certificate"))
     figure.body.legend(handles=handles, loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.4)
     return finish(figure)
+
+
+def _size(group: Group) -> str:
+    passages, questions = group["passages"], group["questions"]
+    return f"{passages} passage{'s' * (passages != 1)}, {questions} question{'s' * (questions != 1)}"
 
 
 def _bar(axes: Any, x: int, group: Group, tool: str) -> None:

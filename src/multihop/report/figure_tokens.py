@@ -130,7 +130,7 @@ def _frontier_note(report: Report, groups: dict[str, list[Mark]]) -> str:
     if any(len(found) > 1 for found in places.values()):
         notes.append("Grey line: Pareto frontier of our points (fewer tokens, higher accuracy).")
     if alone:
-        notes.append(f"{', '.join(alone)}: one point of ours beats all others of ours, so no frontier line.")
+        notes.append(f"{', '.join(alone)}: one point of ours is not beaten by any other of ours, so no frontier line.")
     return " ".join(notes)
 
 

@@ -212,7 +212,7 @@ def _measured_on(report: Report) -> str:
         return f"{NOT_MEASURED}: seconds were not measured."
     return (
         f"Seconds: measured once, while the recording was made, on {machine}; a replay asks nothing and is faster; "
-        f"{NOT_MEASURED}: not measured."
+        f"{NOT_MEASURED}: not timed when it was recorded, or nothing was asked live."
     )
 
 

@@ -30,6 +30,9 @@ FATES = {
     "asked_not_returned": "asked and not returned",
     "no_certificate": "not asked, unreachable",
 }
+"""By the reader's log, which knows what was made unreachable."""
+SAID = FATES | {"no_certificate": "no certificate"}
+"""By the rules, which can't prove that a passage is unreachable."""
 MEASURES = {
     "correct": "right",
     "gold_unretrieved": "some gold passage unretrieved",
@@ -114,7 +117,8 @@ def rates(report: Report, stored: bool = True) -> Table:
         out: dict[tuple[str, str], Row] = {}
         for r in sorted(found["rates"], key=lambda r: names.index(r["rate"])):
             low, high = 100 * r["low"], 100 * r["high"]
-            out[r["rate"], METHODS[r["method"]]] = {
+            name, *rule = r["rate"].split(", ")
+            out[", ".join([LABELS.get(name, name), *rule]), METHODS[r["method"]]] = {
                 "n": f"{r['n']:,}",
                 "realised %": f"{100 * r['realised']:.2f}",
                 "recovered % [95 %]": f"{100 * r['recovered']:.2f} [{low:.2f}, {high:.2f}]",
@@ -123,7 +127,8 @@ def rates(report: Report, stored: bool = True) -> Table:
         return out
 
     note = (
-        "n: questions, hops for the last but one kind, wrong answers where it says 'of the wrong'. The last rate is "
+        "n: questions; hops (a gold passage of one question) for 'gold passage unseen, of all'; wrong answers where it "
+        "says 'of the wrong'. The last rate is "
         "one that the analysis gives as a lower bound: an item that rests on another item's gold passage is not "
         "counted."
     )
@@ -152,6 +157,12 @@ def set_rates(report: Report, stored: bool = True) -> Table:
         "the reader does not abstain and the judge rejects it. A standard error is that of a share of so many draws at "
         "the expected rate; one in 370 shares is more than three off by chance."
     )
+    if found:
+        distinct = next(r["n"] for r in found["certificates"]["set_rates"] if "surfaced" not in r)
+        note += (
+            f" A passage is made unreachable for all questions that need it: {distinct:,} are distinct passages of "
+            f"{found['hops']:,} hops."
+        )
     if asked:
         counts = " and ".join(f"{r['surfaced']} of {r['drawn']:,} ({METHODS[r['method']]})" for r in asked)
         note += (
@@ -172,12 +183,13 @@ def certificates(report: Report, stored: bool = True) -> Table:
             out["gold passages", reachable] = {said: str(n) for said, n in counts.items()}
         for method, label in METHODS.items():
             for fate, counts in made["fates"][method]["counts"].items():
-                out[f"missing, {label}", FATES[fate]] = {f"said: {FATES[s]}": str(n) for s, n in counts.items()}
+                out[f"missing, {label}", FATES[fate]] = {f"said: {SAID[s]}": str(n) for s, n in counts.items()}
         return out
 
     note = (
         "Above: gold passages that were made unreachable, or not, and whether a probe of T0 to T3 returns them at the "
-        "runs' k. Below: each missing passage, what the reader's log says of it and what the certify stage's rules say."
+        "runs' k. Below: each missing passage, what the reader's log says of it and what the certify stage's rules say;"
+        " the log knows which passages were made unreachable, the rules can only say that there is no certificate."
         " Not tested here: this reader asks the benchmark's sub-questions word by word, so that the rule for what was "
         "asked (60 % of a sub-question's content words, or the title) agrees by construction; real queries are "
         "reworded, or carry the whole question behind them. tests/test_instrument_wording.py tries such queries on "

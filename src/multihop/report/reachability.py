@@ -35,11 +35,12 @@ TOOL_LABELS = {
 }
 FATE_LABELS = {
     "never_asked": "reachable, never asked %",
-    "askable": "of them by T0, issued or T1 %",
+    "askable": "of the missing, by T0, issued or T1 %",
     "asked_not_returned": "asked, not returned %",
     "no_certificate": "no certificate %",
 }
 NOT_YET = f"not run: {SUMMARY} is not there yet (multihop certify)"
+ONE_KIND = Note("All gold passages here are of one kind (in each dataset).")
 PROVES_NOTHING = "A passage without a certificate may be reachable all the same: failing to certify proves nothing."
 Group = dict[str, Any]
 
@@ -94,11 +95,14 @@ def main_index(report: Report) -> str | None:
 # -- shares of gold passages
 
 
-def by_tier(report: Report, groups: str = "hops") -> Table:
+def by_tier(report: Report, groups: str = "hops") -> Table | Note:
     """Share of gold passages that a tier's probes reach at the tables' k, for the agent's two searches.
 
-    ``groups``: "hops" (all, then by hop count), "position" (by hop position) or "gold" (labelled, matched).
+    ``groups``: "hops" (all, then by hop count), "position" (by hop position) or "gold" (labelled, matched; a note
+    where all are of one kind).
     """
+    if groups == "gold" and _one_kind(report):
+        return ONE_KIND
     k, index = depth(report), main_index(report)
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for dataset, shares in shares_of(report, index):
@@ -126,13 +130,14 @@ def by_depth(report: Report) -> Table:
         for tool in report.params.certificates.tools:
             group = shares.get("all", {})
             if tool in group:
-                rows[report.label_dataset(dataset), TOOL_LABELS[tool]] = {
+                counts = {("gold passages", ""): str(group["passages"])}
+                rows[report.label_dataset(dataset), TOOL_LABELS[tool]] = counts | {
                     (TIER_LABELS[tier], f"k = {k}"): _share(report, group, tool, tier, k)
                     for tier in ("T0", "T1", "T2")
                     for k in report.params.certificates.ks
                 }
     where = index_label(report, index) if index else "no index"
-    text = f"Share of gold passages, in percent, reached at each depth; {where}. {PROVES_NOTHING}"
+    text = f"Share of gold passages, in percent, reached at each depth; {where}. {_intervals(report)} {PROVES_NOTHING}"
     return _table(report, text, rows, ["dataset", "tool"])
 
 
@@ -144,7 +149,8 @@ def by_index(report: Report) -> Table:
         for index in report.params.certificate_indexes():
             groups = summary(report)["shares"].get(dataset, {}).get(index, {})
             if "all" in groups:
-                rows[report.label_dataset(dataset), index_label(report, index)] = {
+                counts = {"gold passages": str(groups["all"]["passages"])}
+                rows[report.label_dataset(dataset), index_label(report, index)] = counts | {
                     TOOL_LABELS[tool]: _share(report, groups["all"], tool, "T1", k)
                     for tool in report.params.certificates.tools
                     if tool in groups["all"]
@@ -152,7 +158,7 @@ def by_index(report: Report) -> Table:
     text = (
         f"Share of gold passages, in percent, that a search for k = {k} returns for a true sub-question (T1). A chunk "
         "of 1,000 tokens holds many passages, so that five chunks are far more text than five passages; keyword search "
-        f"and BM25 read no vectors and differ between embedders in nothing. {PROVES_NOTHING}"
+        f"and BM25 read no vectors and differ between embedders in nothing. {_intervals(report)} {PROVES_NOTHING}"
     )
     return _table(report, text, rows, ["dataset", "index"])
 
@@ -173,6 +179,19 @@ def chosen(shares: dict[str, Group], groups: str) -> list[str]:
     return kinds if len(kinds) > 1 else []
 
 
+def _one_kind(report: Report) -> bool:
+    """Whether certificates are there, and no dataset has both labelled and matched gold."""
+    found = [shares for _, shares in shares_of(report, main_index(report))]
+    return bool(found) and not any(chosen(shares, "gold") for shares in found)
+
+
+def _intervals(report: Report) -> str:
+    return (
+        f"Intervals, at k = {depth(report)}: those of the agents' two searches over the first index are in the main "
+        f"table (by tier and hop count), all others in {SUMMARY}."
+    )
+
+
 def _share(report: Report, group: Group, tool: str, tier: str, k: int) -> str:
     at = list(summary(report)["rules"]["ks"]).index(k)
     return f"{100 * group[tool][tier]['found'][at] / group['passages']:.1f}"
@@ -186,12 +205,14 @@ def _percent(report: Report, group: Group, tool: str, tier: str, k: int) -> str:
 # -- what runs missed
 
 
-def lost(report: Report, groups: str = "") -> Table:
+def lost(report: Report, groups: str = "") -> Table | Note:
     """Every run's missing gold passages, told apart.
 
     Under the first setting alone, ``groups`` splits them: "hops" or "position" those of the agents, "gold" (labelled,
-    matched) those of every run, where the dataset has both kinds.
+    matched) those of every run, where the dataset has both kinds (a note where none has).
     """
+    if groups == "gold" and _one_kind(report):
+        return ONE_KIND
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     excused: dict[str, list[str]] = {}
     for dataset, run, setting, entry in _entries(report):

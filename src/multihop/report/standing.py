@@ -72,18 +72,24 @@ def differences(
         if not same(report, "backbone", setting, wanted):
             found.append(f"reader {report.reader(setting)} in place of {wanted.reader}")
     if own.judge and not same_model(report.judge, own.judge):
-        found.append(f"judge {report.judge}")
+        found.append(f"judge {report.judge} in place of {own.judge}")
     found += _counts(report, [dataset] if dataset else report.datasets)
     for r in roles:
         setting, wanted = report.setting(r), own.roles[r]
         if not same(report, "embedder", setting, wanted):
-            embedder = report.params.settings[setting].embedder
-            name = report.label_setting(setting) if own.varies == "embedder" else embedder
+            name = report.label_setting(setting) if own.varies == "embedder" else _embedder(report, setting)
             found.append(f"{name} in place of {wanted.embedder}")
     for limit in own.limits:
         values = sorted({v for v in report.param(limit.param) if v is not None and v != limit.value})
         found += [f"{limit.label} {v} instead of {limit.value:g}" for v in values]
     return list(dict.fromkeys([*found, *_training(report)]))
+
+
+def _embedder(report: Report, setting: str) -> str:
+    """The label of the setting that is named after this one's embedder, else the embedder's own name."""
+    name = report.params.settings[setting].embedder
+    namesake = report.params.settings.get(name)
+    return report.label_setting(name) if namesake and namesake.embedder == name else name
 
 
 def _counts(report: Report, datasets: list[str]) -> list[str]:

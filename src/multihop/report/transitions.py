@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from multihop.analysis import failures
-from multihop.analysis.paired import CORRECT, OUTCOMES, UNRETRIEVED, Comparison, moves
+from multihop.analysis.paired import CORRECT, OUTCOMES, UNRETRIEVED, WRONG_AND_MISSING, Comparison, moves, values
 from multihop.evaluation.statistics import detectable_difference, holm, questions_needed
 from multihop.report import failure_tables
 from multihop.report.expected import Cell
@@ -88,7 +88,11 @@ def all_transitions(report: Report) -> Table:
     """The other pairs of the report's paper, all datasets together, by the model judge and App. E's rule."""
     others = [p for p in chosen(report, paper=report.paper) if p != MAIN]
     rows = _matrices(report, others, "llm", symmetric=False, pooled_only=True)
-    text = f"Every other pair, model judge, App. E's rule. {_MATRIX}"
+    text = (
+        f"Every other pair, model judge, App. E's rule. {_MATRIX} Wrong and missing: of the row's questions, those "
+        "that the run answers wrongly with a gold passage never retrieved, whatever the label: a register run's "
+        "reasoning error may be 3b, which no run without a register has."
+    )
     return table(report, text, rows, ["pair", "setting", "questions", "first run"])
 
 
@@ -118,7 +122,22 @@ def _matrices(
             if total:
                 line = {label_outcome(b): number(counts[a, b], "count") if counts[a, b] else SAME for b in columns}
                 rows[(*key, label_outcome(a))] = {**line, "all": number(total, "count")}
+                if pooled_only:
+                    rows[(*key, label_outcome(a))] |= _missing(scope, judge, a)
     return rows
+
+
+def _missing(scope: Scope, judge: str, outcome: str) -> dict[str, str]:
+    """Of the questions with this outcome in the first run: how many each run has wrong with a gold passage missing."""
+    line = {}
+    for name in ("first", "second"):
+        count = 0.0
+        for p in scope.pairs:
+            lacking = values(getattr(p, name), WRONG_AND_MISSING, judge)
+            own = [m for m in moves([p], judge) if m.first == outcome]
+            count += sum(lacking[m.qid, m.seed] for m in own) / len(p.seeds)
+        line[f"wrong and missing, {name}"] = number(count, "count") if count else SAME
+    return line
 
 
 def who_moved(report: Report, first: str = MAIN[0], second: str = MAIN[1]) -> Table:
@@ -127,13 +146,16 @@ def who_moved(report: Report, first: str = MAIN[0], second: str = MAIN[1]) -> Ta
     for scope in scopes(report, first, second) if (first, second) in chosen(report) else ():
         if scope.name == POOLED or not scope.pairs:
             continue
+        # A benchmark's own text is not shown.
+        asked = {r.qid: r.question for r in report.records(first, scope.name, scope.setting) if report.is_demo}
         for m in moves(scope.pairs):
             if m.first == m.second:
                 continue
             total += 1
             if len(rows) < LONGEST_LIST:
                 key = report.label_setting(scope.setting), report.label_dataset(m.dataset), m.qid, str(m.seed)
-                rows[key] = {"from": label_outcome(m.first), "to": label_outcome(m.second)}
+                text = {"asked": asked[m.qid]} if asked else {}
+                rows[key] = {**text, "from": label_outcome(m.first), "to": label_outcome(m.second)}
     shown = f"the first {len(rows)} of {total}" if total > len(rows) else f"{total}"
     text = f"Who moved, {label_pair(report, first, second)} (model judge, App. E's rule): {shown} question-seed pairs."
     return table(report, text, rows, ["setting", "dataset", "question", "seed"])
@@ -156,9 +178,23 @@ def paired_tests(report: Report) -> Table:
         "several seeds the exact test that flips the sign of a question's sum), in brackets after Holm over the "
         f"{family} tests of this table (datasets and their pool, both judges: they overlap, which Holm allows). Some "
         "gold unretrieved: a gold passage of the corpus never surfaced, whatever the answer; questions that ended in "
-        "an error in either run are left out of it."
+        f"an error in either run are left out of it. {_could_show(report)}"
     )
     return table(report, text, rows, ["pair", "setting", "dataset"])
+
+
+def _could_show(report: Report) -> str:
+    """What the table's numbers of questions could show at best, in one sentence; empty without a comparison."""
+    pairs, p = chosen(report, paper=report.paper), report.params.paired
+    sizes = sorted({s.questions for pair in pairs for s in scopes(report, *pair) if s.pairs})
+    if not sizes:
+        return ""
+    best = {n: detectable_difference(n, alpha=p.alpha, power=p.power) for n in sizes}
+    said = ", ".join(f"n = {n}: {'none' if d is None else f'{100 * d:.1f} points'}" for n, d in best.items())
+    return (
+        f"Smallest difference that McNemar finds in {100 * p.power:g} % of experiments, at best and before Holm: "
+        f"{said}. With few questions an interval without 0 is no test (page instrument)."
+    )
 
 
 def _tested(report: Report, scope: Scope) -> dict[Any, Any]:

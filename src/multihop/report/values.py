@@ -66,10 +66,11 @@ def absent(report: Report, dataset: str, role: str, run: str | None) -> str | No
         return f"no setting of params.yaml stands for {report.expected.own.label(role)}"
     if run not in report.params.runs:
         return f"no run {run} in params.yaml"
+    where = f"{report.label_run(run)} on {report.label_dataset(dataset)} / {report.label_setting(setting)}"
     if (dataset, setting) not in set(report.params.cells(run)):
-        return f"params.yaml does not ask for {run} on {dataset} / {setting}"
+        return f"params.yaml does not ask for {where}"
     if not report.has(dataset, setting, run):
-        return f"no scores of {run} on {dataset} / {setting} yet (make repro)"
+        return f"no scores of {where} yet (make repro)"
     return None
 
 

@@ -27,7 +27,8 @@ def described(report: Report, ledger: Ledger, part: Part, short: bool = False) -
         what += f" on {report.label_dataset(leaf.operand.dataset)}"
     if not leaf.minus and leaf.operand.group != "all":
         what += f", {leaf.operand.group}"
-    what += f" / {report.setting(leaf.operand.role) or report.expected.own.label(leaf.operand.role)}"
+    setting = report.setting(leaf.operand.role)
+    what += f" / {report.label_setting(setting) if setting else report.expected.own.label(leaf.operand.role)}"
     if e.missing:
         return f"{what}: {e.missing}"
     if e.value is None:
@@ -65,7 +66,8 @@ def quantity(report: Report, ledger: Ledger, of: Any) -> str:
             return f"{metric_label(of.metric)}, {system(of.first)} − {system(of.second)}"
         case Reachable():
             return f"share of what {system(of.system)} missed: {of.share.replace('_', ' ')}"
-    return f"{metric_label(of.metric)} of {system(of.system)}"
+    label = metric_label(of.metric)
+    return label if of.metric == "questions" else f"{label} of {system(of.system)}"
 
 
 def _term(term: Term, system: str) -> str:
@@ -74,6 +76,8 @@ def _term(term: Term, system: str) -> str:
 
 
 def metric_label(metric: str) -> str:
+    if metric == "questions":
+        return "number of questions"
     if metric in METRIC_LABELS:
         return METRIC_LABELS[metric]
     if metric.endswith("_rate"):
