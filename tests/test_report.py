@@ -225,7 +225,7 @@ def test_every_table_is_displayed_with_what_it_is(report, name):
 def test_every_table_says_not_run_before_anything_ran(nothing, name):
     table = getattr(tables, name)(nothing)
     if name.startswith("table_"):
-        assert "not run: no scores of executionrag on" in repr(table)
+        assert "not run: no scores of ExecutionRAG on" in repr(table)
     else:
         table._repr_html_()
 
