@@ -1,6 +1,8 @@
 # make repro            the whole pipeline from the recording: no key, no network after installation
 # make repro PROFILE=x  the same with profiles/x.yaml, in a scratch checkout that git ignores
 # make test             all tests, with what they need
+# make bench            the benchmarks, on a machine that does nothing else (benchmarks/results; QUICK=1, PARTS="search replay")
+# make ray              Ray, for RUNNER=ray multihop warm (docs/scaling.md)
 # make model            the two local models (1.2 GB), for changed params, `multihop ask`, recording
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -10,7 +12,7 @@ export PYTHONHASHSEED := 0
 PIP := .venv/bin/python -m pip --disable-pip-version-check install --quiet
 WHERE := $(if $(PROFILE),scratch/$(PROFILE),.)
 
-.PHONY: install repro test lint model record verify-recording estimate clean
+.PHONY: install repro test bench ray lint model record verify-recording estimate clean
 
 install: .venv/.installed
 
@@ -39,7 +41,14 @@ PROFILE_ENV = $(if $(PROFILE),MULTIHOP_HOME=$(abspath $(or $(MULTIHOP_HOME),.mul
   $(if $(MULTIHOP_DATA_DIR),MULTIHOP_DATA_DIR=$(abspath $(MULTIHOP_DATA_DIR))))
 
 test: .venv/.installed-dev
-	.venv/bin/python -m pytest -q $(TESTS)
+	# Whole files to a process: tests of one file may build on each other.
+	.venv/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+bench: .venv/.installed-dev
+	.venv/bin/python benchmarks/run.py $(if $(QUICK),--quick) $(PARTS)
+
+ray: install
+	$(PIP) -r requirements-ray.txt
 
 lint: .venv/.installed-dev
 	.venv/bin/ruff check src tests

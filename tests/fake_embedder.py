@@ -10,7 +10,8 @@ import numpy as np
 
 from multihop import jsonl
 from multihop.retrieval.embedders import to_half
-from multihop.retrieval.index import Retriever, build_index, open_retriever
+from multihop.retrieval.files import build_index, open_retriever
+from multihop.retrieval.index import Retriever
 from multihop.store import Store
 
 

@@ -20,7 +20,8 @@ from scripted_server import Fail, Script, completion, little_model
 from multihop import config, jsonl, running, stages
 from multihop.config import Endpoint, Reader
 from multihop.environment import Environment
-from multihop.llm.client import ChatClient, ContextOverflow, Endpoints, Reply, SideLog, _reply
+from multihop.llm.client import ChatClient, ContextOverflow, Reply, SideLog, _reply
+from multihop.llm.endpoints import Endpoints
 from multihop.llm.meter import Meter
 from multihop.methods import registry
 from multihop.methods.base import Tools, Trace
@@ -157,18 +158,19 @@ def make_client(
     home: Path, env: Mapping[str, str] | None = None, *, layers: tuple[Path, ...] = (), **options: Any
 ) -> ChatClient:
     """A real client of the endpoint in ``MULTIHOP_SCRIPTED_URL``. ``options``: ``endpoint`` and ``reader`` fields,
-    ``max_usd``, ``model``."""
+    ``ceilings`` (by variable), ``model`` (priced unless its name is "unpriced")."""
     model = options.get("model", "scripted")
     endpoint = Endpoint(**{"url_env": URL_ENV} | options.get("endpoint", {}))
     reader = Reader(endpoint="scripted", model=model, **{"max_tokens": 300} | options.get("reader", {}))
     environment = Environment.read({"MULTIHOP_HOME": str(home), **(env or {})})
-    prices = Prices({"scripted": Price(1000.0, 500.0, 1000.0)})  # dear: USD 0.001 a token
+    dear = Price(1000.0, 500.0, 1000.0)  # USD 0.001 a token
+    prices = Prices({name: dear for name in {"scripted", model} - {"unpriced"}})
     return ChatClient(
         "scripted",
         reader,
         Endpoints({"scripted": endpoint}, environment),
         Store(home / "store.sqlite", layers),
-        Meter(prices, options.get("max_usd")),
+        Meter(prices, options.get("ceilings"), options.get("ledger")),
         SideLog(),
     )
 

@@ -263,11 +263,10 @@ class ScriptedServer:
         self._lock = threading.Lock()
         server = self
 
-        class Handler(_Handler):
+        class Handler(self.handler()):
             owner = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", self.port), Handler)
         self._http.handle_error = lambda request, address: None  # a client that was killed is no news
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
@@ -277,6 +276,13 @@ class ScriptedServer:
     def __exit__(self, *_: object) -> None:
         self._http.shutdown()
         self._http.server_close()
+
+    def count_answer(self, body: Body) -> None:
+        with self._lock:
+            self.answered[body_hash(body)] += 1
+
+    def handler(self) -> type[Handler]:
+        return Handler
 
     def reply(self, body: Body, authorization: str) -> Say | Fail:
         with self._lock:
@@ -291,7 +297,12 @@ class ScriptedServer:
         return self.script(body)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+class Handler(BaseHTTPRequestHandler):
     owner: ScriptedServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -302,18 +313,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        outcome = self.owner.reply(body, self.headers.get("Authorization", ""))
+        self.answer(body, self.owner.reply(body, self.headers.get("Authorization", "")))
+
+    def answer(self, body: Body, outcome: Say | Fail) -> None:
         if isinstance(outcome, Say):
             self._send(200, completion(body, outcome))
-            with self.owner._lock:
-                self.owner.answered[body_hash(body)] += 1
+            self.owner.count_answer(body)
         elif outcome.drop:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            self.drop()
         else:
             self._send(
                 outcome.status, {"error": {"message": outcome.message, "code": outcome.code, "type": "scripted"}}
             )
+
+    def drop(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, status: int, value: Any) -> None:
         data = json.dumps(value).encode()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from fake_embedder import PASSAGES, HashEmbedder, small_retriever
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multihop.errors import ConfigError, DataError, ReplayMiss
-from multihop.retrieval import batch, ranking
+from multihop.retrieval import ranking
 from multihop.retrieval.batch import TOOLS, BatchSearch
 from multihop.retrieval.lexical import BM25, KeywordIndex
 from multihop.retrieval.substrings import Substrings
@@ -91,7 +90,6 @@ def test_small_blocks_change_nothing(tmp_path, tool, monkeypatch):
     asked, keywords = queries(5), keyword_lists(5)
     whole = BatchSearch(retriever).search(tool, asked, keywords, 10)
     monkeypatch.setattr(ranking, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(batch, "_FREQUENT", 3)
     blocks = BatchSearch(retriever).search(tool, asked, keywords, 10)
     assert (whole.positions == blocks.positions).all() and (whole.needs == blocks.needs).all()
 
@@ -102,17 +100,6 @@ def test_words_of_no_or_negative_weight_still_make_a_hit(tmp_path):
     found = BatchSearch(retriever).search("bm25", ["salt", "salt road"], [], 4)
     assert found.at(0, 4) == [0, 1] == one_at_a_time(retriever, "bm25", "salt", [], 4)
     assert found.at(1, 4) == one_at_a_time(retriever, "bm25", "salt road", [], 4)
-
-
-@pytest.mark.parametrize("bits", range(6))
-def test_a_score_in_the_middle_of_two_roundings_is_added_up_again(tmp_path, monkeypatch, bits):
-    """Every score is called unsure: the slow way, and what it gives is the same."""
-    retriever = small_retriever(tmp_path, corpus(bits, 60))
-    monkeypatch.setattr(batch._Bm25Queries, "unsure", lambda self, q, scores: np.ones(len(scores), dtype=bool))
-    for tool in ("bm25", "bm25_sentences"):
-        found = BatchSearch(retriever).search(tool, queries(bits), [], 10)
-        for q, query in enumerate(queries(bits)):
-            assert found.at(q, 10) == one_at_a_time(retriever, tool, query, [], 10)
 
 
 def test_no_query_no_sentence_and_bad_input(tmp_path):

@@ -125,6 +125,7 @@ def test_recording_asks_for_every_vector_that_the_stage_wants(done, monkeypatch,
     async def touched(work: str) -> set[tuple[str, ...]]:
         monkeypatch.setenv("MULTIHOP_HOME", str(tmp_path / work))
         async with opened(config.load(root / "params.yaml"), root) as session:
+            session.store.track()
             if work == "stage":
                 certifying.certify_all(session)
             else:

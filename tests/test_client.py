@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -111,6 +113,26 @@ def test_where_another_process_was_first_its_answer_is_the_one(home, serve):
     assert [ask(client)[0].text, ask(client)[0].text] == ["first", "first"]
 
 
+def test_what_is_on_the_wire_when_a_run_stops_is_heard_out_and_stored(home, serve):
+    server = serve(Say("late"), delay=0.2)
+    client = make_client(home, {"MULTIHOP_WORKERS": "2"})
+
+    async def work() -> list[Any]:
+        asked = [[{"role": "user", "content": f"q{n}"}] for n in range(5)]
+        asking = [asyncio.create_task(client.chat(m, role="reader")) for m in asked]
+        while len(server.bodies) < 2:
+            await asyncio.sleep(0.01)
+        for task in asking:
+            task.cancel()
+        results = await asyncio.gather(*asking, return_exceptions=True)
+        await client.endpoints.close()
+        return results
+
+    assert all(isinstance(result, asyncio.CancelledError) for result in asyncio.run(work()))
+    assert len(server.bodies) == len(list(client.store.rows())) == 2  # and nothing new was asked
+    assert client.meter.live_calls == 5 and client.meter.spent.calls == 2 and client.meter.in_flight == 0
+
+
 # -- nothing to ask
 
 
@@ -203,9 +225,12 @@ def test_null_content_is_an_empty_text(home, serve):
     assert ask(make_client(home))[0].text == ""
 
 
-def test_usage_that_is_missing_counts_as_zero_tokens(home, serve):
+def test_usage_that_is_missing_is_estimated_and_says_so(home, serve):
     serve(Say("hi", usage=False))
-    assert ask(make_client(home))[0].usage == Usage(1, 0, 0)
+    client = make_client(home)
+    assert ask(client)[0].usage == Usage(1, 5, 1)
+    [row] = client.store.rows()
+    assert row["response"]["usage"]["estimated"] is True
 
 
 def test_a_length_stop_is_a_reply_that_says_so(home, serve):
@@ -304,7 +329,7 @@ def test_usage_is_the_same_live_and_replayed(home, serve):
 
 def test_the_ceiling_stops_before_it_is_passed(home, serve):
     server = serve(Say("word " * 10))
-    client = make_client(home, max_usd=0.1, reader={"max_tokens": 20})
+    client = make_client(home, ceilings={"MULTIHOP_MAX_USD": 0.1}, reader={"max_tokens": 20})
     with pytest.raises(BudgetExceeded, match=r"MULTIHOP_MAX_USD=0.1.*stored"):
         for n in range(100):
             ask(client, f"question {n}")
@@ -314,16 +339,25 @@ def test_the_ceiling_stops_before_it_is_passed(home, serve):
 
 
 def test_calls_in_flight_count_against_the_ceiling(home, serve):
-    server = serve(Say("word"), delay=0.1)
-    client = make_client(home, max_usd=0.1, reader={"max_tokens": 30})
-    with pytest.raises(BudgetExceeded):
-        ask(client, *[f"q{n}" for n in range(10)])
-    assert len(server.bodies) <= 2
+    """What they may cost is reserved: the others wait until they are settled."""
+    now, most = Counter(), []
+
+    def busy(body):
+        now["in flight"] += 1
+        most.append(now["in flight"])
+        time.sleep(0.05)
+        now["in flight"] -= 1
+        return Say("word")
+
+    serve(busy)
+    client = make_client(home, ceilings={"MULTIHOP_MAX_USD": 0.1}, reader={"max_tokens": 30})
+    assert len(ask(client, *[f"q{n}" for n in range(10)])) == 10
+    assert max(most) <= 2 and client.meter.spent_usd == pytest.approx(10 * 0.002)
 
 
 def test_a_call_without_usage_is_charged_its_reservation(home, serve):
     server = serve(Say("word", usage=False))
-    client = make_client(home, max_usd=0.1, reader={"max_tokens": 30})
+    client = make_client(home, ceilings={"MULTIHOP_MAX_USD": 0.1}, reader={"max_tokens": 30})
     with pytest.raises(BudgetExceeded):
         for n in range(20):
             ask(client, f"q{n}")
@@ -332,19 +366,19 @@ def test_a_call_without_usage_is_charged_its_reservation(home, serve):
 
 def test_a_failed_call_frees_its_reservation(home, serve):
     serve(Fail(400, "bad", "no"))
-    client = make_client(home, max_usd=0.1)
+    client = make_client(home, ceilings={"MULTIHOP_MAX_USD": 0.1})
     client.reader = client.reader.model_copy(update={"max_tokens": 20})
     with pytest.raises(Exception, match="no"):
         ask(client)
     assert (client.meter.reserved_usd, client.meter.spent_usd) == (0.0, 0.0)
 
 
-def test_a_ceiling_needs_a_price(home, serve):
+@pytest.mark.parametrize("ceilings", [{}, {"MULTIHOP_MAX_USD": 1.0}])
+def test_a_model_without_a_price_is_not_asked(home, serve, ceilings):
     server = serve(HI)
     with pytest.raises(ConfigError, match="no price for model 'unpriced'"):
-        ask(make_client(home, model="unpriced", max_usd=1.0))
+        ask(make_client(home, model="unpriced", ceilings=ceilings))
     assert server.bodies == []
-    assert ask(make_client(home, model="unpriced"))[0].text == "hi there"
 
 
 # -- secrets

@@ -483,7 +483,7 @@ def test_fingerprints_follow_values_not_order():
 
 def test_environment_defaults():
     env = Environment.read({})
-    assert env == Environment("auto", Path(".multihop"), Path("data/recordings"), None, None, None)
+    assert env == Environment("auto", Path(".multihop"), Path("data/recordings"), None, 600.0, None, {})
 
 
 def test_environment_values():
@@ -498,7 +498,7 @@ def test_environment_values():
             URL_ENV: "ignored",
         }
     )
-    assert env == Environment("never", Path("/h"), Path("r"), 4, Path("/d"), 2.5)
+    assert env == Environment("never", Path("/h"), Path("r"), 4, 600.0, Path("/d"), {"MULTIHOP_MAX_USD": 2.5})
     assert Environment.read({"MULTIHOP_LIVE": "", "MULTIHOP_WORKERS": ""}) == Environment.read({})
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
+from kill_cases import asked_as
 from project_fixture import REPO, records_file, run_project
-from scripted_server import body_hash
 
 from multihop.store import Store
 
@@ -47,9 +46,3 @@ def test_kill_9_loses_only_what_was_in_flight(project, serve, at_home, tmp_path)
     again = {h for h, n in server.counts.items() if n > 1}
     assert not again & stored and len(again) <= workers
     assert records_file(root, "executionrag").read_bytes() == expected
-
-
-def asked_as(request: dict) -> str:
-    """The hash of the body that the client sends for a stored request."""
-    body = {k: v for k, v in request.items() if k != "sample"} | {"seed": request["sample"]}
-    return body_hash(json.loads(json.dumps(body)))

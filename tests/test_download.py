@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import shutil
+import signal
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 
 from multihop.data import archives, download, hub
@@ -25,13 +30,16 @@ SHA = hashlib.sha256(BODY).hexdigest()
 
 class Server:
     """Serves ``files`` (path -> bytes). ``faults`` (path -> list) are used up one a request: an int status,
-    or ("cut", n): announce the whole length, send n bytes and hang up."""
+    ("cut", n): announce the whole length, send n bytes and hang up; ("shift", n): send the range n bytes early;
+    ("to", address): lead on to there; ("extra", n): n bytes too many; ("mute", n): n bytes, no length; ("hang", n):
+    n bytes, then nothing until ``let_go``."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Any]] = {}
         self.seen: list[tuple[str, str | None, int]] = []
         self.etags = True
+        self.let_go = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +55,13 @@ class Server:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path, asked = request.path, request.headers.get("Range")
         fault = self.faults[path].pop(0) if self.faults.get(path) else None
+        if isinstance(fault, tuple) and fault[0] == "to":
+            self.seen.append((path, asked, 302))
+            request.send_response(302)
+            request.send_header("Location", fault[1])
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
         if isinstance(fault, int) or path not in self.files:
             code = fault or 404
             self.seen.append((path, asked, code))
@@ -58,15 +73,29 @@ class Server:
         etag = f'"{hashlib.sha256(body).hexdigest()[:8]}"' if self.etags else ""
         same = request.headers.get("If-Range") in (None, etag)
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and same else 0
+        kind, n = fault or ("", 0)
+        if start and start >= len(body):
+            self.seen.append((path, asked, 416))
+            request.send_response(416)
+            request.send_header("Content-Range", f"bytes */{len(body)}")
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        start -= n if kind == "shift" else 0
         self.seen.append((path, asked, 206 if start else 200))
         request.send_response(206 if start else 200)
         if start:
             request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         if etag:
             request.send_header("ETag", etag)
-        request.send_header("Content-Length", str(len(body) - start))
+        if kind != "mute":
+            request.send_header("Content-Length", str(len(body) - start + (n if kind == "extra" else 0)))
         request.end_headers()
-        request.wfile.write(body[start:][: fault[1]] if fault else body[start:])
+        sent = body[start:][: n if kind in ("cut", "mute", "hang") else None] + b"x" * (n if kind == "extra" else 0)
+        request.wfile.write(sent)
+        if kind == "hang":
+            request.wfile.flush()
+            self.let_go.wait(30)
 
 
 @pytest.fixture
@@ -157,6 +186,112 @@ def test_without_a_hash_or_a_validator_a_download_starts_again(place, server):
     server.faults["/good"] = [("cut", 1000)]
     place.fetch(None, "/good", attempts=2)
     assert [seen[1:] for seen in server.seen] == [(None, 200), (None, 200)]
+
+
+def test_another_part_than_the_one_asked_for_is_never_taken_for_the_file(place, server):
+    for sha256 in (SHA, None):
+        server.faults["/good"] = [("cut", 1000), ("shift", 500)]
+        place.fails("another part", sha256, "/good", attempts=2)
+        assert place.recorded() == {}
+        place.fetch(sha256, "/good")  # what came first is still good
+        assert (place.out / "musique.json").read_bytes() == BODY and server.seen[-1][1] == "bytes=1000-"
+        shutil.rmtree(place.out)
+
+
+def test_what_came_whole_is_not_fetched_again(place, server):
+    """Killed between the last byte and the hash: the server says that there is no more."""
+    server.faults["/good"] = [("cut", 1000)]
+    place.fails("truncated|broke off", None, "/good")
+    [part] = place.cache.rglob("*.part")
+    part.write_bytes(BODY)
+    place.fetch(None, "/good")
+    assert server.seen[-1] == ("/good", f"bytes={len(BODY)}-", 416)
+    assert (place.out / "musique.json").read_bytes() == BODY
+
+
+def test_a_new_validator_never_vouches_for_old_bytes(place, server, monkeypatch):
+    """Killed after the new file's mark, before its first byte: what is there of the old file must be gone."""
+    server.faults["/good"] = [("cut", 1000)]
+    place.fails("truncated|broke off", None, "/good")
+    server.files["/good"] = BODY.upper()
+    write = Path.write_text
+
+    def killed(path, text, *args, **options):
+        write(path, text, *args, **options)
+        if path.suffix == ".mark":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        place.fetch(None, "/good")
+    monkeypatch.undo()
+    place.fetch(None, "/good")
+    assert (place.out / "musique.json").read_bytes() == BODY.upper()
+
+
+def test_too_much_too_large_or_of_unknown_length(place, server, monkeypatch):
+    server.faults["/good"] = [("extra", 5)]
+    place.fails("expected " + SHA, SHA, "/good")
+    server.faults["/good"] = [("mute", 1000)]
+    place.fails("does not say how long", None, "/good")
+    server.faults["/good"] = [("mute", 1000)]
+    place.fails("expected " + SHA, SHA, "/good")
+    monkeypatch.setattr(archives, "LARGEST", 2000)
+    place.fails("more came than", SHA, "/good")
+    assert place.recorded() == {} and not list(place.cache.rglob("*.part"))
+
+
+def test_where_an_address_leads_to(place, server, monkeypatch):
+    """The hash decides; a page to sign in on is no file; and nothing leads from https to http or to a local file."""
+    server.files |= {"/page": b"<html>Sign in</html>"}
+    server.faults["/good"] = [("to", server.base + "/page")]
+    place.fails("expected " + SHA, SHA, "/good")
+    server.faults["/good"] = [("to", server.base + "/page")]
+    place.fails("a web page came", None, "/good")
+    server.faults["/good"] = [("to", "file:///etc/hosts")]
+    place.fails("file:///etc/hosts", SHA, "/good")
+    server.faults["/good"] = [("to", server.base + "/good")]
+    place.fetch(SHA, "/good")
+    get = requests.get
+    monkeypatch.setattr(hub.requests, "get", lambda url, **options: get(url.replace("https:", "http:"), **options))
+    with pytest.raises(DataError, match="not encrypted"):
+        hub.stream(server.base.replace("http:", "https:") + "/good", place.cache / "x.part", False)
+
+
+def test_a_download_that_is_killed_goes_on(place, server, tmp_path):
+    """kill -9 midway: the second try asks for the rest alone, and nothing half is put in place."""
+    server.faults["/good"] = [("hang", 2000)]
+    pid = os.fork()
+    if not pid:
+        try:
+            place.fetch(SHA, "/good")
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 20
+    while sum(p.stat().st_size for p in place.cache.rglob("*.part")) < 1900 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL and not place.out.exists()
+    server.let_go.set()
+    [part] = place.cache.rglob("*.part")
+    came = part.stat().st_size
+    assert came >= 1900
+    place.fetch(SHA, "/good")
+    assert server.seen[-1] == ("/good", f"bytes={came}-", 206)
+    assert (place.out / "musique.json").read_bytes() == BODY
+    assert not list(place.out.parent.glob(".*")) and not list(place.cache.rglob("*.*"))
+
+
+def test_what_was_fetched_outlives_a_kill_before_it_is_in_place(place, server, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        place.fetch(SHA, "/good")
+    monkeypatch.undo()
+    place.fetch(SHA, "/good")
+    assert len(server.seen) == 1 and (place.out / "musique.json").read_bytes() == BODY
 
 
 def test_a_web_page_or_nothing_is_not_recorded(place, server):
@@ -269,6 +404,50 @@ def test_links_damage_and_missing_members(tmp_path):
         assert not (tmp_path / "target").exists()
     archives.extract(tmp_path / "a.tgz", "real", tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == b""
+
+
+def test_hard_links_devices_and_folders(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as t:
+        for name, kind in (("hard", tarfile.LNKTYPE), ("device", tarfile.CHRTYPE), ("pipe", tarfile.FIFOTYPE),
+                           ("folder", tarfile.DIRTYPE)):  # fmt: skip
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/hosts"
+            t.addfile(member)
+    for name in ("hard", "device", "pipe", "folder"):
+        with pytest.raises(DataError, match="is a link or folder"):
+            archives.extract(tmp_path / "a.tar", name, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("lie", [False, True])
+def test_a_member_that_grows_without_end_is_stopped(tmp_path, monkeypatch, lie):
+    """A bomb: little in the archive, much on the disk; and one that declares a small size."""
+    monkeypatch.setattr(archives, "LARGEST", 1 << 21)
+    blob = bytearray(zipped(bomb=bytes(1 << 24)))
+    assert len(blob) < 1 << 15
+    if lie:
+        at = blob.index(b"PK\x01\x02") + 24  # the central directory's uncompressed size
+        blob[at : at + 4] = (100).to_bytes(4, "little")
+    (tmp_path / "a.zip").write_bytes(blob)
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as t:
+        member = tarfile.TarInfo("bomb")
+        member.size = 1 << 24
+        t.addfile(member, io.BytesIO(bytes(1 << 24)))
+    for name, words in (("a.zip", "damaged" if lie else "is over .* GiB unpacked"), ("a.tgz", "is over .* GiB")):
+        with pytest.raises(DataError, match=words):
+            archives.extract(tmp_path / name, "bomb", tmp_path / "target")
+        assert not (tmp_path / "target").exists()
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_archive(tmp_path):
+    (tmp_path / "a.zip").write_bytes(zipped(good=bytes(1 << 21)))
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    target = tmp_path / "target"
+    target.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        archives.extract(tmp_path / "a.zip", "good", target)
+    assert Path("/dev/full").exists() and not target.is_symlink()
 
 
 # Local folders, the demo, and what is listed

@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
+from multihop import jsonl
 from multihop.errors import ConfigError, DataError, ReplayMiss
-from multihop.retrieval import embedders, specs, vectors
+from multihop.retrieval import embedders, specs, substrings, vectors
 from multihop.retrieval.dense import DenseIndex
 from multihop.retrieval.embedders import TransformerEmbedder, make_embedder, to_half
-from multihop.retrieval.index import RetrievalParams, build_index, open_retriever
+from multihop.retrieval.files import build_index, open_retriever
+from multihop.retrieval.index import RetrievalParams, corpus_digest
 from multihop.retrieval.lexical import BM25, KeywordIndex, tokenize
 from multihop.retrieval.sentences import arag_spans, simple_spans, split_chunks
 from multihop.retrieval.tokens import count_tokens, truncate_tokens
@@ -187,6 +189,103 @@ def test_keyword_score_is_count_times_length_of_substrings():
     assert index.search(["école"], 5) == [(3, 10)]
     assert index.search(["", "  "], 5) == []
     assert [p for p, _ in KeywordIndex(["b", "b", "b"]).search(["B"], 2)] == [0, 1]
+
+
+# -- the fast ways beside slow ones
+
+
+def slow_bm25(index, query, k):
+    """Word by word over all texts, everything rounded and sorted."""
+    matrix = index.matrix.toarray()
+    held = index.matrix.copy()
+    held.data = np.ones_like(held.data)
+    columns = [index.vocabulary[w] for w in tokenize(query) if w in index.vocabulary]
+    scores, shared = np.zeros(index.size), np.zeros(index.size, dtype=bool)
+    for column in columns:
+        scores += matrix[:, column]
+        shared |= held[:, [column]].toarray().ravel() > 0
+    rounded = np.round(scores, 9) + 0.0
+    order = sorted(np.flatnonzero(shared).tolist(), key=lambda i: (-rounded[i], i))[: max(k, 0)]
+    return [(i, rounded[i]) for i in order]
+
+
+def slow_keywords(texts, keywords, k):
+    scores = [sum(t.lower().count(w.lower()) * len(w) for w in keywords if w.strip()) for t in texts]
+    order = sorted((i for i, score in enumerate(scores) if score), key=lambda i: (-scores[i], i))[: max(k, 0)]
+    return [(i, scores[i]) for i in order]
+
+
+def random_texts(seed, size):
+    """Few words, so that ties abound, some in most texts (negative idf), one in half of them (idf 0); a tenth twice."""
+    rng = random.Random(seed)
+    made = []
+    for i in range(size):
+        words = rng.choices(["the", "of", "salt", "Road", "mill_1", "øre", "art", "party", "1931"], k=rng.randint(0, 9))
+        made.append(" ".join([*words, "the"][:: rng.choice((1, -1))] + ["half"] * (i % 2)))
+        if rng.random() < 0.1:
+            made[-1] = rng.choice(made)
+    return made
+
+
+ASKED = ["", "  ", "unseen", "the", "the the of", "half", "half salt", "salt salt road", "Art party unseen øre", "1931"]
+
+
+@pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 2), (2, 40), (3, 400), (4, 1000)])
+@pytest.mark.parametrize("k", [-1, 0, 1, 7, 2000])
+def test_fast_bm25_is_the_slow_one_to_the_last_bit(seed, size, k):
+    corpus = random_texts(seed, size)
+    index = BM25(corpus)
+    for query in ASKED:
+        assert index.search(query, k) == slow_bm25(index, query, k)
+        _, shared = index.scores_and_shared(query)
+        assert shared.tolist() == [not set(tokenize(query)).isdisjoint(tokenize(t)) for t in corpus]
+
+
+@pytest.mark.parametrize(("seed", "size"), [(0, 1), (2, 40), (4, 1000)])
+@pytest.mark.parametrize("k", [0, 1, 7, 2000])
+def test_fast_keyword_search_is_a_scan_of_all_texts(seed, size, k):
+    corpus = random_texts(seed, size)
+    index = KeywordIndex(corpus)
+    lists = [[], [""], ["art"], ["ART", "art"], ["a", "r"], ["e", "salt road"], ["_", "1"], ["t h"], ["zzz", "ØRE "]]
+    for keywords in lists:
+        assert index.search(keywords, k) == slow_keywords(corpus, keywords, k)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text("abcåİ 1_\n\ud800", max_size=12), max_size=12), st.text("abcåİ 1_\ud800", max_size=5))
+def test_keywords_of_any_characters(corpus, keyword):
+    assert KeywordIndex(corpus).search([keyword, "ab"], 20) == slow_keywords(corpus, [keyword, "ab"], 20)
+
+
+def test_kept_counts_do_not_grow_without_bound(monkeypatch):
+    monkeypatch.setattr(substrings, "_KEPT", 30)
+    corpus = random_texts(5, 20)
+    index = substrings.Substrings(corpus)
+    for needle in ["the", "salt", "art", "the", "road", "o", "zzz", "the"] * 3:
+        assert index.counts([needle]).toarray()[0].tolist() == [t.lower().count(needle) for t in corpus]
+        assert sum(len(texts) + 1 for texts, _ in index._known.values()) == index._held
+        assert index._held <= 30 or len(index._known) == 1
+
+
+@pytest.mark.parametrize("k", [1, 5, 300])
+def test_dense_with_many_near_ties_and_duplicates_is_brute_force(k):
+    """More equal vectors than the first proposals hold, and others one step of half precision away."""
+    rng = np.random.default_rng(11)
+    base = to_half(rng.normal(size=(1, 16)))
+    near = np.repeat(base, 600, axis=0)
+    rows = rng.integers(0, 600, 300)
+    near[rows, rng.integers(0, 16, 300)] = np.nextafter(near[rows, 0], np.float16(2))
+    index = DenseIndex(np.concatenate([to_half(rng.normal(size=(400, 16))), near]))
+    for query in (base[0], to_half(rng.normal(size=(1, 16)))[0]):
+        found, slow = index.search(query, k), brute_force(index.vectors, query, k)
+        assert [p for p, _ in found] == [p for p, _ in slow]
+        assert np.abs(np.array([s for _, s in found]) - [s for _, s in slow]).max() <= 1.1e-9
+
+
+def test_the_digest_of_a_corpus_is_that_of_its_json():
+    chunks = [Chunk(f"p{i}", t, ()) for i, t in enumerate(["a", "é\n\"", ""])]
+    for some in (chunks, chunks[:1], []):
+        assert corpus_digest(some) == jsonl.digest([[c.id, c.text] for c in some])
 
 
 # -- specs and embedders
@@ -376,6 +475,14 @@ def test_a_query_is_encoded_once(tmp_path):
     assert embedder.calls[before:] == [("query", ["who is mayor"])]
 
 
+def test_query_vectors_are_held_up_to_a_bound_the_latest_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("multihop.retrieval.index.QUERIES", 2)
+    r = small_retriever(tmp_path)
+    for query in ("a", "b", "a", "c"):
+        r.dense(query, 1)
+    assert list(r._queries) == ["a", "c"]
+
+
 def test_semantic_search_groups_the_best_sentences_by_chunk(tmp_path):
     r = small_retriever(tmp_path)
     hits = r.semantic_search("He has been mayor of Marrow Bay since 1990", 2)
@@ -455,7 +562,7 @@ def test_unknown_retrieval_params_are_errors():
 REPLAY = """
 import sys
 from pathlib import Path
-from multihop.retrieval.index import build_index, open_retriever
+from multihop.retrieval.files import build_index, open_retriever
 from multihop.store import Store
 root = Path(sys.argv[1])
 store = Store(root / "replay.sqlite", [root / "rec.jsonl.zst"])

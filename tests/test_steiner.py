@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from multihop.structures.steiner import steiner
+from multihop.structures.steiner import _Growth, steiner
 
 
 def instance(seed: int, whole: bool = False):
@@ -88,3 +88,16 @@ def test_loops_parallel_free_edges_and_none():
 
 def test_equal_prizes_choose_the_same_every_time():
     assert steiner([[0, 1], [2, 3]], [1, 1, 1, 1], [0.5] * 4) == steiner([[0, 1], [2, 3]], [1, 1, 1, 1], [0.5] * 4)
+
+
+def test_an_edge_due_within_the_rounding_of_now_ends(monkeypatch):
+    """Half of this cost lies between two steps of the rounding: the edge used to come up at the same time for ever."""
+    push, pushed = _Growth._push, []
+
+    def counted(*event):
+        pushed.append(event)
+        assert len(pushed) < 1000
+        push(*event)
+
+    monkeypatch.setattr(_Growth, "_push", counted)
+    assert steiner([[0, 1]], [10, 10], [0.904109589]) == ([0, 1], [0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 import sqlite3
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from project_fixture import make_client
 
-from multihop import jsonl
+from multihop import entries, jsonl
+from multihop.entries import Layer, read_recording, request_key, response_row
 from multihop.errors import DataError
-from multihop.store import Layer, Store, read_recording, request_key
+from multihop.store import Store
+from multihop.tables import Merged
 
 
 def request(text: str = "hello", **changes) -> dict:
@@ -72,6 +76,7 @@ def test_address_key_timeouts_and_workers_are_no_part_of_a_request(tmp_path, mon
             {"MULTIHOP_LIVE": live, "MULTIHOP_WORKERS": workers},
             endpoint={"key_env": "SOME_KEY"},
         )
+        client.store.track()
         with pytest.raises(Exception, match="recording"):
             asyncio.run(client.chat([{"role": "user", "content": "x"}], role="reader"))
         keys |= client.store.touched
@@ -224,8 +229,8 @@ def test_merge_keeps_what_is_here_and_adds_the_rest(store, tmp_path):
     other = Store(tmp_path / "other.sqlite")
     other.put(request("q0"), response("mine"))
     other.put_values("names", {"t0": "mine"})
-    assert other.merge(tmp_path / "r.jsonl.zst") == 60
-    assert other.merge(tmp_path / "r.jsonl.zst") == 60
+    assert other.merge(tmp_path / "r.jsonl.zst") == Merged(60, 58, 2)
+    assert other.merge(tmp_path / "r.jsonl.zst") == Merged(60, 0, 2)  # again, as after a kill: nothing more
     assert len(list(other.rows())) == 60
     assert other.get_values("names", ["t0", "t1"]) == {"t0": "mine", "t1": ["name 1", 1]}
     assert other.get(request("q0"))["content"] == "mine" and other.get(request("q1"))["content"] == "a1"
@@ -234,6 +239,9 @@ def test_merge_keeps_what_is_here_and_adds_the_rest(store, tmp_path):
 def test_touched_is_what_this_process_used_and_restricts_the_recording(tmp_path):
     filled(Store(tmp_path / "s.sqlite")).close()
     store = Store(tmp_path / "s.sqlite")
+    store.get(request("q1"))
+    assert store.touched is None  # nothing grows where no recording is made
+    store.track()
     store.get(request("q3"))
     store.get(request("absent"))
     store.put(request("new"), response())
@@ -332,6 +340,82 @@ def test_a_store_file_that_is_no_database(tmp_path):
     path.write_bytes(b"not a database, but long enough to be looked at " * 100)
     with pytest.raises(DataError, match=r"store\.sqlite"):
         Store(path)
+
+
+def test_a_damaged_recording_is_refused_before_any_entry_is_taken(store, tmp_path):
+    data = recording(tmp_path)
+    (tmp_path / "cut.jsonl.zst").write_bytes(data[: len(data) * 9 // 10])
+    with pytest.raises(DataError, match="damaged"):
+        store.merge(tmp_path / "cut.jsonl.zst")
+    (tmp_path / "two.jsonl.zst").write_bytes(data + data)
+    with pytest.raises(DataError, match="more follows"):
+        store.merge(tmp_path / "two.jsonl.zst")
+    assert list(store.rows()) == []
+
+
+def test_check_finds_another_request_under_a_key_and_a_damaged_page(tmp_path):
+    store = filled(Store(tmp_path / "s.sqlite"))
+    assert store.check() == 60
+    other = sqlite3.connect(store.path)
+    other.execute("UPDATE responses SET request = ? WHERE rowid = 7", (jsonl.dumps(request("another")),))
+    other.commit()
+    with pytest.raises(DataError, match="holds another request"):
+        store.check()
+    store.close(), other.close()
+    data = bytearray(store.path.read_bytes())
+    for place in range(4096, len(data), 4096):
+        data[place : place + 8] = b"\xff" * 8
+    store.path.write_bytes(data)
+    with pytest.raises(DataError, match="damaged"):
+        Store(store.path).check()
+
+
+def test_a_full_disk_stops_the_command_and_keeps_what_is_stored(store):
+    filled(store)
+    store._db.execute("PRAGMA max_page_count=1")  # as many as it has
+    with pytest.raises(DataError, match="full; make room on the disk"):
+        for n in range(2000):
+            store.put(request(f"more {n}"), response("x" * 500))
+    with pytest.raises(DataError, match="full"):
+        store.put_values("space", {f"t{n}": "x" * 500 for n in range(2000)})
+    assert store.get(request("q7")) == response("a7") and store.check() >= 60
+
+
+# -- many entries
+
+
+def test_a_large_recording_is_written_and_read_in_parts(store, tmp_path, monkeypatch):
+    filled(store).export(tmp_path / "small.jsonl.zst")
+    monkeypatch.setattr(entries, "HELD", 1000)
+    assert store.export(tmp_path / "large.jsonl.zst") == 60
+    assert list(read_recording(tmp_path / "large.jsonl.zst")) == list(read_recording(tmp_path / "small.jsonl.zst"))
+    first = (tmp_path / "large.jsonl.zst").read_bytes()
+    store.export(tmp_path / "large.jsonl.zst")
+    assert (tmp_path / "large.jsonl.zst").read_bytes() == first != (tmp_path / "small.jsonl.zst").read_bytes()
+
+
+def _kept(work) -> int:
+    """The most bytes that were held at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_export_and_merge_hold_a_few_entries_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "HELD", 10_000)
+    monkeypatch.setattr("multihop.store.BATCH", 50)
+    most = {}
+    for count in (500, 2000):
+        store, path = Store(tmp_path / f"{count}.sqlite"), tmp_path / f"{count}.jsonl.zst"
+        texts = (random.Random(n).randbytes(300).hex() for n in range(count))
+        store.take(response_row(request(f"q{n}"), response(text)) for n, text in enumerate(texts))
+        other = Store(tmp_path / f"{count}-other.sqlite")
+        most[count] = [_kept(lambda s=store, p=path: s.export(p)), _kept(lambda o=other, p=path: o.merge(p))]
+        assert other.check() == count
+    assert all(large < small + 1500 * 200 for small, large in zip(most[500], most[2000], strict=True)), most
 
 
 # -- several processes

@@ -67,6 +67,7 @@ async def ask(session: Session, text: str, dataset: str, run: str, setting: str)
     if not text.strip():
         raise DataError("the question is empty")
     chosen = _setting(session, run, dataset, setting)
+    session.begin("ask", session.params.readers_of([(dataset, chosen)]))
     cell = running.open_cell(session, run, dataset, chosen)
     import random
 
@@ -100,9 +101,9 @@ async def _show(session: Session, run: str, dataset: str, setting: str, question
     requests: list[dict[str, Any]] = []
     get = session.store.get
 
-    def spy(request: dict[str, Any]) -> dict[str, Any] | None:
+    def spy(request: dict[str, Any], key: str | None = None) -> dict[str, Any] | None:
         requests.append(request)
-        return get(request)
+        return get(request, key)
 
     session.store.get = spy  # type: ignore[method-assign]
     await cell.answer(question, session.params.seeds_of(run)[0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique"]
 DATASETS: tuple[str, ...] = get_args(Dataset)
@@ -49,6 +50,23 @@ class Endpoint(Strict):
     tool_calling: Literal["native", "json_action"] = "native"
     """native: function calling; json_action: one JSON-schema action a turn, for servers without it."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+    batch: bool = Field(False, exclude=True)
+    """Send a cell's single-shot calls, judgements and extractions as one batch (OpenAI's Batch API). Changes what is
+    paid and how long it takes, never a result: it is in no hash and no resolved file."""
+
+    @model_validator(mode="after")
+    def _batches(self) -> Endpoint:
+        if self.batch and self.kind == "embedded":
+            raise ValueError("batch: the embedded server takes none; leave it out")
+        return self
+
+    @field_validator("url_env", "key_env")
+    @classmethod
+    def _is_a_name(cls, value: str | None) -> str | None:
+        """params.yaml is kept and shown: a key or address typed in place of the variable's name must not be quoted."""
+        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+            raise ValueError("the name of an environment variable is needed, not the key or address itself")
+        return value
 
 
 class Reader(Strict):
@@ -124,6 +142,11 @@ class Statistics(Strict):
     seed: int = 0
     resamples: Positive = 9999
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    @property
+    def bootstrap(self) -> dict[str, Any]:
+        """As the options of evaluation/statistics' intervals."""
+        return {"seed": self.seed, "resamples": self.resamples, "level": self.confidence}
 
 
 class Paired(Strict):

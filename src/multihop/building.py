@@ -36,6 +36,7 @@ async def build(session: Session, name: str) -> dict[str, Built]:
     The folder in data/structures holds the structure's own files and is replaced whole; results/structures says what
     it was made of, holds and cost. A killed build loses only the calls in flight.
     """
+    session.begin(f"build {name}", session.params.readers_of(session.params.structure_cells(name)))
     out = {}
     for dataset, setting in session.params.structure_cells(name):
         started, written = time.monotonic(), session.store.written

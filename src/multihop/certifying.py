@@ -197,7 +197,8 @@ def _certify(
         lexical.setdefault(corpus, search)
         rows[name] = certify(search, chunks, targets, rule.tools, max(rule.ks))
         jsonl.write(session.root / FOLDER / world.dataset / f"{name}.jsonl", rows[name])
-        shares[name] = reachability.shares(rows[name], rule.tools, rule.ks, rule.run_k, **_bootstrap(session))
+        options = session.params.statistics.bootstrap
+        shares[name] = reachability.shares(rows[name], rule.tools, rule.ks, rule.run_k, **options)
     return shares, rows
 
 
@@ -220,14 +221,10 @@ def _runs(
                 run, records, searches, rows[index], world.gold, world.passages, chunks, rules
             )  # fmt: skip
             entry |= {"tools": list(searches.tools), "k": reachability.depth_of(searches, rules)}
-            entry["groups"] = reachability.split(lost, records, world.gold, rows[index], **_bootstrap(session))
+            options = session.params.statistics.bootstrap
+            entry["groups"] = reachability.split(lost, records, world.gold, rows[index], **options)
         out.setdefault(run, {})[setting] = entry
     return out
-
-
-def _bootstrap(session: Session) -> dict[str, Any]:
-    s = session.params.statistics
-    return {"seed": s.seed, "resamples": s.resamples, "level": s.confidence}
 
 
 def said(summary: Mapping[str, Any]) -> str:

@@ -277,6 +277,23 @@ class Params(Strict):
                 for setting in run.settings or self.settings:
                     yield dataset, setting
 
+    def readers_of(self, cells: Iterable[tuple[str, str]]) -> list[str]:
+        """The readers that (dataset, setting) pairs ask, each once."""
+        return list(dict.fromkeys(self.settings[setting].reader for _, setting in cells))
+
+    def readers_in_use(self) -> list[str]:
+        """Of all runs, indexes and trainings, and of the judge, each once."""
+        cells = [cell for run in self.runs for cell in self.cells(run)]
+        cells += [cell for name in (*self.structures, *self.graphs) for cell in self.structure_cells(name)]
+        used = [*self.readers_of(cells), *self.judging_readers()]
+        if self.the_training:
+            used.append(self.settings[self.the_training.setting].reader)
+        return list(dict.fromkeys(used))
+
+    def judging_readers(self) -> list[str]:
+        """Who judges and who extracts short answers, each once."""
+        return list(dict.fromkeys((self.judge.reader, self.judge.extract_reader or self.judge.reader)))
+
     def run(self, name: str) -> RunConfig:
         if name not in self.runs:
             raise ConfigError(messages.unknown("run", name, self.runs))

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multihop.errors import ConfigError
+
+CEILINGS: dict[str, tuple[str, type]] = {
+    "MULTIHOP_MAX_USD": ("usd", float),
+    "MULTIHOP_MAX_CALLS": ("calls", int),
+    "MULTIHOP_MAX_TOKENS": ("tokens", int),
+    "MULTIHOP_MAX_RUN_USD": ("usd", float),
+    "MULTIHOP_MAX_RUN_CALLS": ("calls", int),
+    "MULTIHOP_MAX_RUN_TOKENS": ("tokens", int),
+}
+"""Ceiling -> (what it counts, its type): of all that a MULTIHOP_HOME spent, or (``_RUN_``) of one stage."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +31,13 @@ class Environment:
     """MULTIHOP_HOME: store, models and side logs (default .multihop; git-ignored)."""
     recordings: Path
     workers: int | None
-    """MULTIHOP_WORKERS: questions in flight; default 1 for the embedded model, 16 for servers."""
+    """MULTIHOP_WORKERS: questions in flight; default 1 for the embedded model, 64 for servers."""
+    timeout_s: float
+    """MULTIHOP_TIMEOUT_S: seconds until an attempt at a model call is given up; default 600."""
     data_dir: Path | None
     """MULTIHOP_DATA_DIR: folder of benchmark files for ``source: local``."""
-    max_usd: float | None
-    """MULTIHOP_MAX_USD: no live call is made that could pass this sum."""
+    ceilings: Mapping[str, float]
+    """Those of ``CEILINGS`` that are set, by their variable: no live call is made that could pass one."""
 
     @staticmethod
     def read(environ: dict[str, str] | None = None) -> Environment:
@@ -51,6 +64,7 @@ class Environment:
             home=Path(env.get("MULTIHOP_HOME") or ".multihop"),
             recordings=Path(env.get("MULTIHOP_RECORDINGS") or "data/recordings"),
             workers=number("MULTIHOP_WORKERS", int),
+            timeout_s=number("MULTIHOP_TIMEOUT_S", float) or 600.0,
             data_dir=Path(folder) if folder else None,
-            max_usd=number("MULTIHOP_MAX_USD", float),
+            ceilings={name: value for name, (_, kind) in CEILINGS.items() if (value := number(name, kind))},
         )

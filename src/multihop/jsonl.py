@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from multihop.errors import DataError
 from multihop.types import RunRecord
@@ -21,6 +23,15 @@ def dumps(value: Any) -> str:
 def digest(value: Any) -> str:
     """sha256 (hex) of the canonical JSON of ``value``."""
     return hashlib.sha256(dumps(value).encode()).hexdigest()
+
+
+def digest_each(items: Iterable[Any]) -> str:
+    """``digest`` of the list of ``items``, which as text is never held whole."""
+    h = hashlib.sha256(b"[")
+    for number, item in enumerate(items):
+        h.update((dumps(item) if number == 0 else f",{dumps(item)}").encode())
+    h.update(b"]")
+    return h.hexdigest()
 
 
 def file_sha256(path: Path) -> str:
@@ -63,11 +74,13 @@ def read_json(path: Path, what_to_do: str = "run `dvc repro`", needed: Iterable[
     return content
 
 
-def read_records(path: Path) -> list[RunRecord]:
-    """Run records. Raises DataError with the row that is none."""
+def read_records(path: Path, events: Collection[str] | None = None) -> list[RunRecord]:
+    """Run records; ``events``: with events of these kinds alone. Raises DataError with the row that is none."""
     records = []
     for number, row in enumerate(read(path), 1):
         try:
+            if events is not None:
+                row["events"] = [event for event in row["events"] if event["kind"] in events]
             records.append(RunRecord.from_json(row))
         except (TypeError, KeyError, AttributeError) as e:
             raise DataError(f"{path}, row {number}: not a run record ({e}); run the stage again") from e
@@ -75,8 +88,9 @@ def read_records(path: Path) -> list[RunRecord]:
 
 
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows in the order given, atomically: the file is either whole or as it was before."""
-    write_text(path, "".join(dumps(row) + "\n" for row in rows))
+    """Write rows in the order given, as they come, atomically: the file is either whole or as it was before."""
+    with replacing(path) as f:
+        f.writelines(f"{dumps(row)}\n".encode() for row in rows)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -99,7 +113,41 @@ def _wide(value: Any, indent: str = "") -> str:
 
 
 def write_text(path: Path, text: str) -> None:
+    with replacing(path) as f:
+        f.write(text.encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes ``path``'s place when the block ends; where the block fails, ``path`` stays as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as f:
+            yield f
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes have left of ``path``: in an output folder it would count as a result."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        number = left.name.rsplit(".", 2)[1]
+        if number.isdecimal() and not _alive(int(number)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    """Whether a process of this number runs; where the system can't tell without harm, yes."""
+    if os.name != "posix" or process == os.getpid():
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True

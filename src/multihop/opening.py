@@ -10,7 +10,8 @@ from multihop import jsonl
 from multihop.controller import model
 from multihop.controller.router import Router
 from multihop.errors import DataError
-from multihop.retrieval.index import Retriever, open_retriever
+from multihop.retrieval.files import open_retriever
+from multihop.retrieval.index import Retriever
 from multihop.session import Session
 from multihop.structures import registry
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,8 @@ class Price:
     input: float
     cached: float
     output: float
+    batch: float = 1.0
+    """Times this, where the call is one of a batch; 1: no discount."""
 
 
 class Prices:
@@ -47,10 +52,18 @@ class Prices:
         """Raises ConfigError naming the file and the key to add."""
         if model not in self._models:
             raise ConfigError(
-                f"{self._source}: no price for model {model!r}; add `models: {{{model!r}: "
-                f"{{input: …, cached: …, output: …}}}}` (USD per million tokens, 0 for a local model)"
+                f"{self._source}: no price for model {model!r}; add under `models:` the line `  {_quoted(model)}: "
+                "{input: …, cached: …, output: …}` with its USD per million tokens (0 for a local model)"
             )
         return self._models[model]
+
+    def check(self, models: Mapping[str, str]) -> None:
+        """Raises ConfigError for the first of ``models`` (where it is named -> its id) without a price."""
+        for where, model in models.items():
+            try:
+                self.of(model)
+            except ConfigError as e:
+                raise ConfigError(f"{where}: {e}") from None
 
     def usd(self, usage: Usage, model: str, cached_tokens: int = 0) -> float:
         """USD of ``usage``; ``cached_tokens`` of its prompt tokens are billed at the cached price.
@@ -67,6 +80,11 @@ class Prices:
         return total / 1e6
 
 
+def _quoted(model: str) -> str:
+    """A model id as a YAML key."""
+    return model if re.fullmatch(r"[A-Za-z_][\w./-]*", model) else json.dumps(model, ensure_ascii=False)
+
+
 def _price(path: Path, model: object, row: object) -> Price:
     values = {}
     for name in _FIELDS:
@@ -74,4 +92,9 @@ def _price(path: Path, model: object, row: object) -> Price:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise ConfigError(f"{path}: models.{model}.{name} must be a number >= 0 (USD per million tokens)")
         values[name] = float(value)
-    return Price(**values)
+    batch = row.get("batch", 1.0)
+    if isinstance(batch, bool) or not isinstance(batch, int | float) or not 0 <= batch <= 1:
+        raise ConfigError(f"{path}: models.{model}.batch must be a number from 0 to 1 (1: no discount)")
+    if unknown := sorted(set(row) - {*_FIELDS, "batch"}):
+        raise ConfigError(f"{path}: models.{model}.{unknown[0]}: known are {', '.join(_FIELDS)} and batch")
+    return Price(**values, batch=float(batch))

@@ -23,8 +23,8 @@ def checkout(root: Path, profile: str) -> Path:
     Raises ConfigError for an unknown or invalid profile.
     """
     source = root / "profiles" / f"{profile}.yaml"
-    if not source.is_file():
-        known = sorted(p.stem for p in (root / "profiles").glob("*.yaml"))
+    known = sorted(p.stem for p in (root / "profiles").glob("*.yaml"))
+    if profile not in known:  # so that no name leads out of scratch/
         near = difflib.get_close_matches(profile, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"no profile {profile!r}{hint} Known: {', '.join(known)}")

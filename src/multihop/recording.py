@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from multihop import building, certifying, jsonl, stages, training, training_network
+from multihop.entries import as_sent, read_recording, request_key
 from multihop.errors import DataError
 from multihop.session import Session
-from multihop.store import as_sent, read_recording, request_key
 from multihop.types import RunRecord
 
 SECONDS = Path("data/recordings/index_seconds.json")
@@ -27,6 +27,7 @@ async def record(session: Session, questions: int, setting: str, out: Path) -> N
     whose results decide what they ask. Run it alone: beside other load a local model slows down tenfold. Killed, it
     goes on where it was.
     """
+    session.store.track()
     if session.params.training:
         for dataset, states in (await training.collect(session)).items():
             print(f"trajectories on {dataset}: {states} states", file=sys.stderr)
@@ -97,6 +98,7 @@ async def verify(session: Session, requests: int, seed: int) -> None:
     rows = [row for row in rows if row["request"]["model"] in readers]
     if not rows:
         raise DataError(f"{session.env.recordings}: no recording of a model of params.yaml there")
+    session.begin("verify", {readers[row["request"]["model"]] for row in rows})
     rows.sort(key=lambda row: request_key(row["request"]))
     same = 0
     chosen = random.Random(seed).sample(rows, k=min(requests, len(rows)))

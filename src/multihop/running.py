@@ -7,26 +7,28 @@ change a record. What is answered is in the store; a killed run, started again, 
 from __future__ import annotations
 
 import random
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from multihop import config, jsonl
+from multihop import config, guard
 from multihop.data import splits
 from multihop.errors import MultihopError
+from multihop.llm import batching
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
-from multihop.llm.gathering import gathered
+from multihop.llm.gathering import each
 from multihop.methods import registry
 from multihop.methods.base import Method, Tools, Trace
 from multihop.opening import load_prompts, open_index, open_structure, open_trained, structure_identity
 from multihop.retrieval.index import Retriever
 from multihop.session import Session
+from multihop.spool import Progress, Spool, Tally
 from multihop.types import Answer, Question, RunRecord
 
 FIRST_ERRORS = 5
 """A run whose first this many questions all fail is stopped: something is wrong with all of them."""
+LOG_BLOCK = 1000
+"""Rows of the side log that are held before they are written."""
 
 
 @dataclass
@@ -68,9 +70,14 @@ class Cell:
             trace.event(trace.loops, "context_overflow", message=str(e)[:200])
         except Exception as e:
             # An error is never an answer: the record says so, and the next run asks again.
-            error = f"{type(e).__name__}: {e}"
+            error = guard.told(f"{type(e).__name__}: {e}")
             answer = Answer("", "error", "error", mode=mode)
         return self._record(question, seed, answer, trace, error)
+
+    async def ask_ahead(self, jobs: Iterable[tuple[Question, int]]) -> None:
+        """Where the method asks once and the endpoint takes batches: what the jobs ask, as one batch."""
+        if getattr(self.method, "single_shot", False) and batching.offered(self.client):
+            await batching.ahead(self.client, jobs, lambda job: self.answer(*job))
 
     def _record(self, question: Question, seed: int, answer: Answer, trace: Trace, error: str | None) -> RunRecord:
         return RunRecord(
@@ -156,66 +163,55 @@ def _identity(session: Session, method: Method, prompts: Mapping[str, str], sett
 
 async def run(session: Session, name: str) -> dict[str, int]:
     """Answer all questions of a run's cells and write their records; returns counts by status."""
-    counts: dict[str, int] = {}
-    said = ""
+    session.begin(f"run {name}", session.params.readers_of(session.params.cells(name)))
+    tally = Tally()
     for dataset, setting in session.params.cells(name):
-        cell = open_cell(session, name, dataset, setting)
+        cell, log = open_cell(session, name, dataset, setting), f"run-{name}-{dataset}-{setting}"
         questions = splits.questions(session.prepared(dataset))[: session.params.run(name).questions]
-        jobs = [(q, seed) for q in questions for seed in session.params.seeds_of(name)]
-        workers = session.workers(session.params.settings[setting].reader)
-        try:
-            records = await _answer_all(cell, jobs, workers)
-        finally:
-            session.side_log(f"run-{name}-{dataset}-{setting}")
-        for record in records:
-            counts[record.status] = counts.get(record.status, 0) + 1
-            said = said or record.error or ""
-        records.sort(key=lambda r: (r.qid, r.seed))
-        jsonl.write(session.records(name, dataset, setting), (r.to_json() for r in records))
-    _refuse_many_errors(session, name, counts, said)
-    return counts
+        seeds = session.params.seeds_of(name)
+        jobs = ((q, seed) for q in questions for seed in seeds)
+        progress = Progress(f"{name} {dataset} {setting}", len(questions) * len(seeds))
+        await cell.ask_ahead((q, seed) for q in questions for seed in seeds)
+        with Spool(session.records(name, dataset, setting)) as spool:
+
+            def keep(record: RunRecord, spool: Spool = spool, log: str = log) -> None:
+                spool.add(record)
+                tally.add(record)
+                session.side_log(log, LOG_BLOCK)
+
+            try:
+                await _answer_all(cell, jobs, session.workers(session.params.settings[setting].reader), progress, keep)
+            finally:
+                session.side_log(log)
+            spool.finish()
+    _refuse_many_errors(session, name, tally)
+    return dict(tally.counts)
 
 
-def _refuse_many_errors(session: Session, name: str, counts: dict[str, int], said: str) -> None:
-    total, errors = sum(counts.values()), counts.get("error", 0)
+def _refuse_many_errors(session: Session, name: str, tally: Tally) -> None:
+    total, errors = tally.counts.total(), tally.counts["error"]
     if total and errors / total > session.params.max_error_share:
         raise MultihopError(
             f"run {name}: {errors} of {total} questions ended in an error (max_error_share is "
-            f"{session.params.max_error_share}), the first: {said[:300]}; every answer is stored: run the same command "
-            "again to retry them"
+            f"{session.params.max_error_share}), the first: {tally.said[:300]}; every answer is stored: run the same "
+            "command again to retry them"
         )
 
 
-async def _answer_all(cell: Cell, jobs: list[tuple[Question, int]], workers: int) -> list[RunRecord]:
-    """All records, ``workers`` questions at a time; the first fatal error cancels the rest."""
-    progress = Progress(f"{cell.run} {cell.dataset} {cell.setting}", len(jobs))
-    records: list[RunRecord] = []
+async def _answer_all(
+    cell: Cell,
+    jobs: Iterable[tuple[Question, int]],
+    workers: int,
+    progress: Progress,
+    keep: Callable[[RunRecord], None],
+) -> None:
+    """All records to ``keep``, as they come, ``workers`` questions at a time; a fatal error cancels the rest."""
 
     async def one(job: tuple[Question, int]) -> None:
         record = await cell.answer(*job)
-        records.append(record)
+        keep(record)
         progress.step(record)
-        if len(records) == FIRST_ERRORS and all(r.status == "error" for r in records):
+        if progress.done == progress.errors == FIRST_ERRORS:
             raise MultihopError(f"the first {FIRST_ERRORS} questions all failed: {record.error}")
 
-    await gathered(jobs, one, workers)
-    return records
-
-
-class Progress:
-    """A line now and then: how far, how fast, how long still. On standard error; never in a result."""
-
-    def __init__(self, label: str, total: int, every_s: float = 15.0):
-        self.label, self.total, self.every_s = label, total, every_s
-        self.done = self.errors = 0
-        self.started = self.last = time.monotonic()
-
-    def step(self, record: RunRecord) -> None:
-        self.done += 1
-        self.errors += record.status == "error"
-        now = time.monotonic()
-        if now - self.last >= self.every_s:
-            self.last = now
-            left = (now - self.started) / self.done * (self.total - self.done)
-            note = f", {self.errors} errors" if self.errors else ""
-            print(f"  {self.label}: {self.done}/{self.total}{note}, about {left / 60:.0f} min left", file=sys.stderr)
+    await each(jobs, one, workers)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from multihop import config
+from multihop import config, jsonl
 from multihop.config import Params
 from multihop.environment import Environment
-from multihop.llm.client import ChatClient, Endpoints, SideLog
+from multihop.llm.client import ChatClient, SideLog
+from multihop.llm.endpoints import Endpoints
+from multihop.llm.ledger import FILE, Ledger
 from multihop.llm.meter import Meter
 from multihop.pricing import Prices
 from multihop.store import Store
@@ -29,13 +31,20 @@ class Session:
         layers = [] if self.env.live == "always" else sorted((self.root / self.env.recordings).glob("*.jsonl.zst"))
         self.store = Store(self.root / self.env.home / "store.sqlite", layers)
         self.prices = Prices.load(self.root / "prices.yaml")
-        self.meter = Meter(self.prices, self.env.max_usd)
+        self.meter = Meter(self.prices, self.env.ceilings, Ledger(self.root / self.env.home / FILE))
         self.endpoints = Endpoints(self.params.endpoints, self.env)
 
     @property
     def may_ask(self) -> bool:
         """Whether a missing answer or vector may be made now."""
         return self.env.live != "never"
+
+    def begin(self, what: str, readers: Iterable[str]) -> None:
+        """From now on what is asked is spent on ``what``. Where live calls are allowed, each of ``readers`` needs a
+        price. Raises ConfigError for the first without one, before any call."""
+        self.meter.run = f"{self.params.profile}: {what}"
+        if self.may_ask:
+            self.prices.check({f"readers.{name}": self.params.readers[name].model for name in readers})
 
     def client(self, reader: str) -> ChatClient:
         return ChatClient(reader, self.params.readers[reader], self.endpoints, self.store, self.meter, self.log)
@@ -72,14 +81,14 @@ class Session:
         )
 
     def workers(self, reader: str) -> int:
-        """Questions in flight: one for the embedded model (more brings nothing), 16 for servers."""
-        endpoint = self.params.endpoints[self.params.readers[reader].endpoint]
-        return self.env.workers or (1 if endpoint.kind == "embedded" else 16)
+        """Questions in flight: one for the embedded model (more brings nothing), 64 for servers."""
+        return self.endpoints.workers(self.params.readers[reader].endpoint)
 
-    def side_log(self, name: str) -> None:
-        """Append this command's calls (live or replayed, seconds, cached tokens) to a log no hash sees."""
-        from multihop import jsonl
-
+    def side_log(self, name: str, least: int = 0) -> None:
+        """Append this command's calls (live or replayed, seconds, cached tokens) to a log no hash sees, where at
+        ``least`` so many wait."""
+        if len(self.log.rows) < least:
+            return
         folder = self.root / self.env.home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as f:
@@ -95,4 +104,5 @@ async def opened(params: Params | None = None, root: Path = Path(".")) -> AsyncI
         yield session
     finally:
         await session.endpoints.close()
+        session.meter.ledger.close()
         session.store.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ from multihop.data.download import fetch
 from multihop.data.prepare import prepare as prepare_data
 from multihop.errors import ConfigError
 from multihop.evaluation import aggregate, judge, recall, score
+from multihop.evaluation.answers import gold_answers
 from multihop.evaluation.support import ChunkMap
 from multihop.jsonl import read_records
+from multihop.llm import batching
 from multihop.llm.client import ContextOverflow, Refused
-from multihop.retrieval.index import build_index
+from multihop.llm.gathering import gathered
+from multihop.retrieval.files import build_index
 from multihop.session import Session
-from multihop.types import RunRecord
+from multihop.types import Question, RunRecord
 
 DEMO_QUESTIONS = 20
 """Questions that the generator writes for each dataset; data.<dataset>.questions of them are used."""
@@ -179,12 +182,22 @@ def score_cell_of(session: Session, dataset: str, setting: str, run: str) -> sco
 
 async def score_records(session: Session, cell: score.Cell, records: list[RunRecord]) -> list[dict[str, Any]]:
     params = session.params
+    prompts, judging = judge.Prompts.load(session.root / "prompts"), session.client(params.judge.reader)
+    extracting = session.client(params.judge.extract_reader or params.judge.reader)
+    said = [r for r in records if r.status != "error" and r.qid in cell.gold]
+    if batching.offered(extracting):
+        free = [r for r in said if r.mode == "free"]
+        await batching.ahead(extracting, free, lambda r: judge.extract(extracting, prompts, r.question, r.answer))
+    if batching.offered(judging):
+        gold = {qid: gold_answers(g)[0] for qid, g in cell.gold.items()}
+        ask = lambda r: judge.judge(judging, prompts, score.message(r), gold[r.qid])  # noqa: E731
+        await batching.ahead(judging, said, ask)
     return await score.score_cell(
         records,
         cell,
-        session.client(params.judge.reader),
-        judge.Prompts.load(session.root / "prompts"),
-        extract_client=session.client(params.judge.extract_reader or params.judge.reader),
+        judging,
+        prompts,
+        extract_client=extracting,
         concurrency=session.workers(params.judge.reader),
         recordable=(Refused, ContextOverflow),
     )
@@ -193,12 +206,14 @@ async def score_records(session: Session, cell: score.Cell, records: list[RunRec
 async def score_all(session: Session) -> dict[str, Any]:
     """Scores, failures and metrics of every cell; writes them and returns the metrics."""
     judge_model = session.params.readers[session.params.judge.reader].model
+    session.begin("score", session.params.judging_readers())
     metrics: dict[tuple[str, str, str], dict[str, Any]] = {}
     for folder in ("results/scores", "results/failures"):
         shutil.rmtree(session.root / folder, ignore_errors=True)
     for run, dataset, setting in cells(session):
         cell = score_cell_of(session, dataset, setting, run)
-        records = read_records(session.records(run, dataset, setting))
+        # Neither the score nor the category looks at the other events, which are most of a record.
+        records = read_records(session.records(run, dataset, setting), {*score.EVENTS, *failures.EVENTS})
         try:
             rows = await score_records(session, cell, records)
         finally:
@@ -213,11 +228,37 @@ async def score_all(session: Session) -> dict[str, Any]:
     return nested
 
 
+def questions_of(session: Session, run: str, dataset: str) -> list[Question]:
+    """The questions that a run answers, in the file's order."""
+    return splits.questions(session.prepared(dataset))[: session.params.run(run).questions]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A cell of which a few questions are asked, judged and shortened at a time; no result is written."""
+
+    session: Session
+    cell: running.Cell
+    scored: score.Cell
+
+    @staticmethod
+    def open(session: Session, run: str, dataset: str, setting: str) -> Slice:
+        """Raises MultihopError where params, data, index or training do not allow it."""
+        cell = running.open_cell(session, run, dataset, setting)
+        return Slice(session, cell, score_cell_of(session, dataset, setting, run))
+
+    async def ask(self, questions: Sequence[Question], workers: int = 1) -> list[RunRecord]:
+        """Whatever the questions need, judge and extraction included, ``workers`` at a time."""
+        session, params = self.session, self.session.params
+        session.begin(f"run {self.cell.run}", [params.settings[self.cell.setting].reader, *params.judging_readers()])
+        jobs = [(q, seed) for q in questions for seed in params.seeds_of(self.cell.run)]
+        await self.cell.ask_ahead(jobs)
+        records = await gathered(jobs, lambda job: self.cell.answer(*job), workers)
+        session.begin("score", params.judging_readers())
+        await score_records(session, replace(self.scored, ids=tuple(q.id for q in questions)), records)
+        return records
+
+
 async def record_slice(session: Session, run: str, dataset: str, setting: str, first: int) -> list[RunRecord]:
-    """Ask whatever the first ``first`` questions of a cell need, judge and extraction included; writes no result."""
-    cell = running.open_cell(session, run, dataset, setting)
-    questions = splits.questions(session.prepared(dataset))[: session.params.run(run).questions][:first]
-    records = [await cell.answer(q, seed) for q in questions for seed in session.params.seeds_of(run)]
-    scored = score_cell_of(session, dataset, setting, run)
-    await score_records(session, replace(scored, ids=tuple(q.id for q in questions)), records)
-    return records
+    """Ask whatever the first ``first`` questions of a cell need, one after another."""
+    return await Slice.open(session, run, dataset, setting).ask(questions_of(session, run, dataset)[:first])

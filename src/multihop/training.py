@@ -96,6 +96,7 @@ def refuse_leakage(train: list[Question], dev: list[Question], dataset: str) -> 
 
 async def collect(session: Session) -> dict[str, int]:
     """Write data/trajectories/<dataset>/states.jsonl for each training dataset; returns states by dataset."""
+    session.begin("collect", [session.params.settings[_training(session).setting].reader])
     counts = {}
     for dataset in sorted(set(_training(session).datasets.values())):
         try:
@@ -262,6 +263,7 @@ def fit_options(controller: Controller) -> fitting.FitOptions:
 async def tune(session: Session) -> dict[str, Any]:
     """Train Adaptive-RAG's router and choose Fixed-K's depth on train questions; writes router.json, fixed_k.json."""
     training = _training(session)
+    session.begin("tune", [session.params.settings[training.setting].reader])
     out = {}
     for dataset in sorted(set(training.datasets.values())):
         try:

@@ -62,6 +62,7 @@ async def train(session: Session, name: str) -> list[Path]:
     if entry.checkpoint is not None:
         return [_take_checkpoint(session, name, entry, setting, dataset) for dataset in datasets]
     chosen = {dataset: _questions(session, entry, dataset) for dataset in datasets}
+    session.begin(f"train {name}", [session.params.settings[setting].reader])
     folders = []
     for dataset in datasets:
         try:

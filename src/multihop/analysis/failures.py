@@ -31,11 +31,13 @@ PAPER_CATEGORIES = CATEGORIES[:4]
 JUDGES = {"llm": "llm_acc", "rule": "rule_acc"}
 """Judge -> the score column in which 0 means wrong."""
 _OPEN = ("pending", "active")
+EVENTS = ("register", "final_register")
+"""The kinds of a record's events that a category looks at: snapshots of the register."""
 
 
 def register_closed(record: RunRecord) -> bool | None:
     """At answer time no item is pending or active and at least one is resolved; None without a register."""
-    snapshots = [e.data["items"] for e in record.events if e.kind in ("register", "final_register")]
+    snapshots = [e.data["items"] for e in record.events if e.kind in EVENTS]
     if not snapshots:
         return None
     statuses = [item["status"] for item in snapshots[-1]]
@@ -54,7 +56,7 @@ def premature_resolutions(record: RunRecord, gold: Gold, chunks: ChunkMap) -> in
     before: dict[Any, str] = {}
     count = 0
     for event in record.events:
-        if event.kind not in ("register", "final_register"):
+        if event.kind not in EVENTS:
             continue
         for item in event.data["items"]:
             resolved_now = item["status"] == "resolved" and before.get(item["id"]) != "resolved"

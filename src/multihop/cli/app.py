@@ -15,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from multihop import config, messages
+from multihop import config, guard, messages
 from multihop.errors import ConfigError, MultihopError
 from multihop.session import Session, opened
 
@@ -36,11 +36,14 @@ def loaded() -> config.Params:
     from multihop.structures import registry as structures
 
     params = config.load()
+    for endpoint in params.endpoints.values():
+        guard.keep_secrets_of(os.environ.get(endpoint.url_env or ""))
+        guard.keep_secret(os.environ.get(endpoint.key_env or ""))
     registry.check(params)
     structures.check(params)
+    known = sorted(p.stem for p in Path("notebooks").glob("*.ipynb"))
     for name in params.notebooks:
-        if not Path(f"notebooks/{name}.ipynb").is_file():
-            known = sorted(p.stem for p in Path("notebooks").glob("*.ipynb"))
+        if name not in known:
             raise ConfigError(f"params.yaml: notebooks: {messages.unknown('notebook', name, known)}")
     for name, embedder in params.embedders.items():
         try:

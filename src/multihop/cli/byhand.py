@@ -13,8 +13,12 @@ from multihop.session import Session
 
 @app.command()
 def validate() -> None:
-    """Check params.yaml: every key, type, reference and method option."""
+    """Check params.yaml: every key, type, reference and method option, and a price for every model in use."""
+    from multihop.pricing import Prices
+
     params = loaded()
+    models = {f"readers.{name}": params.readers[name].model for name in params.readers_in_use()}
+    Prices.load(Path("prices.yaml")).check(models)
     cells = sum(len(list(params.cells(run))) for run in params.runs)
     answers = sum(len(list(params.cells(run))) * len(params.seeds_of(run)) for run in params.runs)
     print(f"params.yaml is valid: profile {params.profile}, {len(params.runs)} runs, {cells} cells", end="")
@@ -35,6 +39,24 @@ def estimate() -> None:
     from multihop import estimating
 
     print(estimating.report(loaded(), Path(".")))
+
+
+@app.command()
+def spending(
+    reset: Annotated[bool, typer.Option("--reset", help="forget what was spent; needs --yes")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="with --reset: really")] = False,
+) -> None:
+    """What live calls have cost in this MULTIHOP_HOME, by run and model, and the ceilings that are set."""
+    from multihop.environment import Environment
+    from multihop.llm import ledger
+
+    env = Environment.read()
+    print(ledger.report(env.home / ledger.FILE, env.ceilings))
+    if reset and not yes:
+        raise typer.BadParameter("--reset forgets the sums above, and ceilings count anew: add --yes")
+    if reset:
+        ledger.Ledger(env.home / ledger.FILE).reset()
+        print("forgotten: ceilings count from 0")
 
 
 @app.command()
@@ -77,11 +99,12 @@ def export(
     out: Annotated[Path, typer.Argument(help="the CSV file to write")] = Path("scores.csv"),
 ) -> None:
     """Every score of every question, run, setting and seed as one CSV file."""
+    from multihop import guard
     from multihop.report.load import Report
 
     frame = Report().scores
     out.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(out, index=False)
+    frame.map(guard.cell).to_csv(out, index=False)
     print(f"{out}: {len(frame)} rows")
 
 
@@ -109,13 +132,3 @@ def verify_recording(requests: int = 20, seed: int = 0) -> None:
         await recording.verify(session, requests, seed)
 
     in_session(work)
-
-
-@app.command()
-def merge(recordings: list[Path]) -> None:
-    """Take the entries of RECORDINGS into this checkout's store."""
-
-    async def work(session: Session) -> int:
-        return sum(session.store.merge(path) for path in recordings)
-
-    print(f"{in_session(work)} entries read")

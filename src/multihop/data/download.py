@@ -51,9 +51,13 @@ def fetch(
     if source == "hub":
         options = hub or {}
         files = _hub_table(dataset, options)
-        return _in_one_go(
-            out, lambda folder: downloads.download_all(dataset, files, folder, options, lock_path)
+        cached: list[Path] = []
+        found = _in_one_go(
+            out, lambda folder: cached.extend(downloads.download_all(dataset, files, folder, options, lock_path))
         )
+        for path in cached:  # only now: a kill before would have lost what came
+            path.unlink(missing_ok=True)
+        return found
     raise DataError(f"unknown source {source!r}; known: demo, local, hub")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,17 +35,23 @@ class Broken(Exception):
 
 def download_all(
     dataset: str, files: dict[str, Any], folder: Path, options: dict[str, Any], lock_path: Path
-) -> None:
+) -> list[Path]:
     """Put every file of ``files`` (name -> {sha256, sources}) into ``folder``, once all are there and right.
 
-    Raises DataError naming every address tried and how it failed.
+    Returns them in the cache, where they stay until the caller has ``folder`` in place and removes them. Raises
+    DataError naming every address tried and how it failed.
     """
     cache = Path(options.get("cache") or lock_path.parent / "downloads") / dataset
     cache.mkdir(parents=True, exist_ok=True)
     attempts, wait_s = int(options.get("attempts", 4)), float(options.get("wait_s", 1.0))
     getter = Getter(dataset, cache, Lock(lock_path), attempts, wait_s)
-    for path in [getter.get(name, entry) for name, entry in files.items()]:
-        shutil.move(path, folder / path.name)
+    found = [getter.get(name, entry) for name, entry in files.items()]
+    for path in found:
+        try:
+            os.link(path, folder / path.name)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(path, folder / path.name)
+    return found
 
 
 class Lock:
@@ -147,7 +155,8 @@ def stream(url: str, part: Path, trusted: bool) -> None:
     """Download ``url`` to ``part``, going on where an earlier try broke off.
 
     Going on is safe when the hash is known (``trusted``) or the server vouches that the file is still the
-    same (ETag or Last-Modified in If-Range). Raises Broken when fewer bytes came than were announced.
+    same (ETag or Last-Modified in If-Range). Raises Broken when fewer bytes came than were announced, DataError for
+    an answer that can't be trusted.
     """
     mark = part.with_suffix(".mark")
     have = part.stat().st_size if part.is_file() else 0
@@ -159,26 +168,52 @@ def stream(url: str, part: Path, trusted: bool) -> None:
             headers["If-Range"] = vouched
     log.info("fetching %s%s", url, f" from byte {have}" if "Range" in headers else "")
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
-        if reply.status_code == 416:  # what we have is longer than the file: start again
-            part.unlink()
+        if url.startswith("https:") and not reply.url.startswith("https:"):
+            raise DataError(f"led on to {reply.url}, which is not encrypted; not followed")
+        if reply.status_code == 416:
+            if have and reply.headers.get("Content-Range") == f"bytes */{have}":
+                mark.unlink(missing_ok=True)
+                return  # all of it was here already
+            part.unlink(missing_ok=True)
             raise Broken("the server can't go on from where the last download stopped")
         if reply.status_code >= 500 or reply.status_code == 429:
             raise Broken(f"the server answered {reply.status_code} {reply.reason}")
         reply.raise_for_status()
-        goes_on = reply.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        start = have if reply.status_code == 206 and goes_on else 0
+        start = have if reply.status_code == 206 else 0
+        total = _total(reply, start, trusted)
+        if not start:  # before the new mark: it must never vouch for old bytes
+            part.unlink(missing_ok=True)
         etag = reply.headers.get("ETag", "")
         strong = etag if not etag.startswith("W/") else ""
         mark.write_text(strong or reply.headers.get("Last-Modified", ""), encoding="utf-8")
-        announced = reply.headers.get("Content-Length")
-        total = start + int(announced) if announced else None
-        with part.open("ab" if start else "wb") as f:
+        with part.open("ab", buffering=0) as f:
             try:
                 for block in reply.iter_content(BLOCK):
                     f.write(block)
+                    if f.tell() > archives.LARGEST:
+                        break
             except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError) as e:
                 raise Broken(f"the connection broke off ({type(e).__name__})") from e
     size = part.stat().st_size
+    if size > archives.LARGEST or (total is not None and size > total):
+        part.unlink()
+        raise DataError(f"more came than the {total or archives.LARGEST} bytes that were announced or are allowed")
     if total is not None and size != total:
         raise Broken(f"truncated: {size} of {total} bytes came")
     mark.unlink(missing_ok=True)
+
+
+def _total(reply: requests.Response, start: int, trusted: bool) -> int | None:
+    """Bytes of the whole file; None where only a hash can tell. Raises Broken for a range that was not asked for."""
+    announced = reply.headers.get("Content-Length")
+    if reply.status_code == 206:
+        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
+        if not found or int(found[1]) != start:
+            raise Broken(f"asked to go on from byte {start}, the server sent another part")
+        if found[2] != "*":
+            return int(found[2])
+    if announced:
+        return start + int(announced)
+    if not trusted and reply.headers.get("Transfer-Encoding") != "chunked":
+        raise DataError("the server does not say how long the file is, and no hash of it is known")
+    return None

@@ -22,6 +22,8 @@ from multihop.types import Gold, RunRecord, Usage
 
 T = TypeVar("T")
 Failures = tuple[type[Exception], ...]
+EVENTS = ("final",)
+"""The kinds of a record's events that a score row looks at."""
 ANSWER_METRICS = (
     "em", "f1", "em_aliases", "f1_aliases", "contain", "contain_strict", "contain_word", "llm_acc", "rule_acc"
 )  # fmt: skip
@@ -198,7 +200,7 @@ def _efficiency(record: RunRecord, cell: Cell) -> dict[str, float | None]:
 def _final_prompt_tokens(record: RunRecord) -> int | None:
     """Tokens of the evidence that the last final answer call was shown (paper 2, Metrics); None where there was no
     such call: an agent's answer, an error."""
-    shown = [event.data["evidence_tokens"] for event in record.events if event.kind == "final"]
+    shown = [event.data["evidence_tokens"] for event in record.events if event.kind in EVENTS]
     return shown[-1] if shown else None
 
 
@@ -223,19 +225,21 @@ async def _judge(
 
 
 async def _gather(jobs: Iterable[Awaitable[T]], concurrency: int) -> list[T]:
-    """Run at most ``concurrency`` at a time; results in the order of ``jobs``."""
-    gate = asyncio.Semaphore(concurrency)
+    """``concurrency`` jobs at a time, each drawn when its turn comes; results in their order."""
+    source, results = enumerate(jobs), {}
 
-    async def one(job: Awaitable[T]) -> T:
-        async with gate:
-            return await job
+    async def work() -> None:
+        for number, job in source:
+            results[number] = await job
+            await asyncio.sleep(0)  # what the store answers never waits: the others must have their turn
 
-    tasks = [asyncio.ensure_future(one(job)) for job in jobs]
+    tasks = [asyncio.ensure_future(work()) for _ in range(concurrency)]
     try:
-        return await asyncio.gather(*tasks)
+        await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
+    return [results[number] for number in range(len(results))]
 
 
 def _tokens(usage: Usage) -> int:

@@ -1,13 +1,12 @@
-"""In place of the endpoint: an object of the openai client's shape, whose completions a simulated model writes."""
+"""In place of the endpoint: the completions that it would send are written by a simulated model."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from multihop.config import Reader
-from multihop.llm.client import Endpoints
+from multihop.llm.endpoints import Endpoints
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -26,21 +25,22 @@ class SimulatedEndpoints(Endpoints):
         self.model = model
 
     def open(self, reader: Reader) -> Any:
-        create = SimpleNamespace(create=self._create)
-        return SimpleNamespace(chat=SimpleNamespace(completions=create))
+        """Nothing to open."""
 
-    async def _create(self, **body: Any) -> Any:
+    async def ask(self, reader: Reader, body: dict[str, Any]) -> dict[str, Any]:
         content, calls = self.model.reply(body)
         made = [
-            SimpleNamespace(
-                id=f"call{len(body['messages'])}_{i}",
-                function=SimpleNamespace(name=name, arguments=json.dumps(arguments, ensure_ascii=False)),
-            )
+            {
+                "id": f"call{len(body['messages'])}_{i}",
+                "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
+            }
             for i, (name, arguments) in enumerate(calls)
         ]
-        message = SimpleNamespace(content=content, refusal=None, tool_calls=made)
-        choice = SimpleNamespace(message=message, finish_reason="tool_calls" if made else "stop")
+        message = {"content": content, "refusal": None, "tool_calls": made}
         prompt = sum(len(m.get("content") or "") for m in body["messages"]) // CHARACTERS_PER_TOKEN
-        written = len(content or "") + sum(len(c.function.arguments) for c in made)
-        usage = SimpleNamespace(prompt_tokens=prompt + 1, completion_tokens=written // CHARACTERS_PER_TOKEN + 1)
-        return SimpleNamespace(choices=[choice], usage=usage, model=body["model"], system_fingerprint=None)
+        written = len(content or "") + sum(len(call["function"]["arguments"]) for call in made)
+        return {
+            "choices": [{"message": message, "finish_reason": "tool_calls" if made else "stop"}],
+            "usage": {"prompt_tokens": prompt + 1, "completion_tokens": written // CHARACTERS_PER_TOKEN + 1},
+            "model": body["model"],
+        }

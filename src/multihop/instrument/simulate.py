@@ -135,7 +135,7 @@ def hide(prepared: Path, passages: list[str]) -> None:
 
 def session_of(params: config.Params, root: Path, part: str, model: Simulated | None = None) -> Session:
     """Each part has a store of its own, so that every run asks its own reader."""
-    env = Environment("auto", Path(f".multihop-{part}"), Path("no-recordings"), None, None, None)
+    env = Environment.read({"MULTIHOP_HOME": f".multihop-{part}", "MULTIHOP_RECORDINGS": "no-recordings"})
     session = Session(params, env, root)
     if model is not None:
         session.endpoints = SimulatedEndpoints(params.endpoints, env, model)

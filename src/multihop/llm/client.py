@@ -8,23 +8,24 @@ the cost and the answer is stored. Usage is logical: the same whether an answer 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
-from multihop.config import Endpoint, Reader
-from multihop.environment import Environment
+from multihop import guard
+from multihop.config import Reader
 from multihop.errors import EndpointError, MultihopError, ReplayMiss
 from multihop.llm import embedded
+from multihop.llm.claiming import claims_of
+from multihop.llm.endpoints import CALL, Call, Endpoints
 from multihop.llm.meter import Meter
+from multihop.llm.usage import usage_of
 from multihop.store import Store, request_key
 from multihop.types import Usage
 
-RETRIES = 6
 _OVERFLOW = "context_overflow"
-TIMEOUT_S = 600.0
+PASSING = (408, 409, 429)
+"""Statuses below 500 that the openai client retries."""
 
 
 class Refused(Exception):
@@ -33,6 +34,14 @@ class Refused(Exception):
 
 class ContextOverflow(Exception):
     """The messages do not fit the model's context window."""
+
+
+class NoAnswer(Exception):
+    """Every attempt broke off or brought no completion: an error of this question, not stored, asked again later."""
+
+
+class Deferred(MultihopError):
+    """The call was noted, not made: a batch will ask it (:mod:`multihop.llm.batching`)."""
 
 
 @dataclass(frozen=True)
@@ -59,66 +68,6 @@ class SideLog:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Endpoints:
-    """The endpoints of params.yaml, opened when first needed; holds the embedded servers it started."""
-
-    def __init__(self, endpoints: dict[str, Endpoint], env: Environment):
-        self.endpoints = endpoints
-        self.env = env
-        self._servers: dict[str, embedded.EmbeddedServer] = {}
-        self._clients: dict[tuple[str, str], Any] = {}
-
-    def open(self, reader: Reader) -> Any:
-        """An AsyncOpenAI client for ``reader``. Raises ReplayMiss where nothing is there to ask."""
-        endpoint = self.endpoints[reader.endpoint]
-        # One server process per model of an embedded endpoint; one client per address otherwise.
-        key = (reader.endpoint, reader.model if endpoint.kind == "embedded" else "")
-        if key not in self._clients:
-            import openai
-
-            url, api_key = self._address(reader, endpoint)
-            hooks = {"response": [_no_retry_without_quota]}
-            # A proxy in the environment is for the network: it does not know this machine's servers.
-            local = urlsplit(url or "").hostname in ("127.0.0.1", "localhost", "::1")
-            self._clients[key] = openai.AsyncOpenAI(
-                base_url=url,
-                api_key=api_key,
-                max_retries=RETRIES,
-                timeout=TIMEOUT_S,
-                http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks, trust_env=not local),
-            )
-        return self._clients[key]
-
-    def _address(self, reader: Reader, endpoint: Endpoint) -> tuple[str | None, str]:
-        url = os.environ.get(endpoint.url_env) if endpoint.url_env else None
-        if endpoint.kind == "embedded":
-            if url:
-                return url, "none"
-            weights = embedded.find_weights(reader.model, self.env.home / "models")
-            if weights is None:
-                raise ReplayMiss(f"the model {reader.model} is not installed: {embedded.HOW_TO_GET}")
-            if reader.model not in self._servers:
-                self._servers[reader.model] = embedded.EmbeddedServer(weights, context=reader.context)
-            return self._servers[reader.model].url, "none"
-        if endpoint.url_env and not url:
-            raise ReplayMiss(
-                f"endpoint {reader.endpoint!r} has no address: set {endpoint.url_env}, e.g. "
-                f"{endpoint.url_env}=http://localhost:8000/v1"
-            )
-        key = os.environ.get(endpoint.key_env or "", "")
-        if endpoint.key_env and not key:
-            raise ReplayMiss(f"endpoint {reader.endpoint!r} has no key: set {endpoint.key_env}")
-        return url, key or "none"
-
-    async def close(self) -> None:
-        for client in self._clients.values():
-            await client.close()
-        for server in self._servers.values():
-            server.close()
-        self._clients.clear()
-        self._servers.clear()
-
-
 class ChatClient:
     """Chat completions of one reader (a model with its sampling), through store and meter."""
 
@@ -133,6 +82,9 @@ class ChatClient:
         self.meter = meter
         self.log = log or SideLog()
         self._asking: dict[str, asyncio.Lock] = {}
+        self.deferring: dict[str, dict[str, Any]] | None = None
+        """Where not None, a missing answer is not asked for but noted here, by key."""
+        self._claims = claims_of(store.path)
 
     async def chat(
         self,
@@ -147,8 +99,8 @@ class ChatClient:
     ) -> Reply:
         """One reply. ``sample`` tells repeated draws of the same request apart (and is sent as the seed).
 
-        Raises Refused, ContextOverflow (both about this question), ReplayMiss, EndpointError,
-        BudgetExceeded (all about the run), or openai's error once its retries are used up.
+        Raises Refused, ContextOverflow, NoAnswer (all about this question), ReplayMiss, EndpointError,
+        BudgetExceeded (all about the run), or openai's error for a status that its retries did not get past.
         """
         temperature_used = self.reader.temperature if temperature is None else temperature
         request: dict[str, Any] = {
@@ -167,13 +119,16 @@ class ChatClient:
         key = request_key(request)
         # Two questions that ask the same at once pay once: the second waits and finds the stored answer.
         async with self._asking.setdefault(key, asyncio.Lock()):
-            response = self.store.get(request)
+            response = self.store.get(request, key)
             live = response is None
             if response is None:
-                response = await self.ask_live(request, role)
-                self.store.put(request, response)
-                # Where another process was first, its answer is the one that a replay gives.
-                response = self.store.get(request) or response
+                async with self._claims.of(key):  # so do two processes on one store
+                    response = self.store.get(request, key)
+                    live = response is None
+                    if response is None:
+                        response = await self._ask_to_the_end(request, key, role)
+                        # Where another process was first, its answer is the one that a replay gives.
+                        response = self.store.get(request, key) or response
         self._asking.pop(key, None)
         self.log.rows.append(
             {
@@ -186,7 +141,23 @@ class ChatClient:
         )
         return _reply(response)
 
-    async def ask_live(self, request: dict[str, Any], role: str) -> dict[str, Any]:
+    async def _ask_to_the_end(self, request: dict[str, Any], key: str, role: str) -> dict[str, Any]:
+        """Ask and store. Where the run is stopped, the attempt on the wire is still heard out: it is paid for."""
+        call = Call()
+
+        async def ask() -> dict[str, Any]:
+            response = await self.ask_live(request, role, call)
+            self.store.put(request, response, key)
+            return response
+
+        asking = asyncio.create_task(ask())
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self.endpoints.hear_out(asking, call)
+            raise
+
+    async def ask_live(self, request: dict[str, Any], role: str, call: Call | None = None) -> dict[str, Any]:
         """The endpoint's response to a stored form of request, whatever the store holds."""
         if self.endpoints.env.live == "never":
             raise ReplayMiss(
@@ -194,18 +165,21 @@ class ChatClient:
                 f"unset it, then {embedded.HOW_TO_GET}"
             )
         try:
-            client = self.endpoints.open(self.reader)
+            self.endpoints.open(self.reader)
         except ReplayMiss as e:
             raise ReplayMiss(f"a {role} call is not in the recording, and {e}") from e
-        body = {k: v for k, v in request.items() if k != "sample"} | {"seed": request["sample"]}
-        reservation = self.meter.reserve(self.reader.model, request)
-        usage = None
+        if self.deferring is not None:
+            self.deferring[request_key(request)] = request
+            raise Deferred(f"a {role} call is left to a batch")
+        body = body_of(request)
+        reservation = await self.meter.reserve_in_turn(self.reader.model, request)
+        call, usage = call or Call(), None
+        CALL.set(call)
         try:
-            completion = await client.chat.completions.create(**body)
-            response = _response(completion)
+            response = _response(await self.endpoints.ask(self.reader, body), request)
             usage = response["usage"]
         except Exception as e:
-            translated = _translated(e, self)
+            translated = _translated(guard.scrubbed(e), self, call)
             if not isinstance(translated, ContextOverflow | Refused):
                 raise translated from e
             # What the request itself caused would come again: it is an answer of the endpoint, and is stored.
@@ -220,41 +194,41 @@ class ChatClient:
                 "usage": {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0},
             }
         finally:
-            self.meter.settle(reservation, self.reader.model, usage)
+            self.meter.settle(reservation, self.reader.model, usage, call.lost)
         return response
 
 
-async def _no_retry_without_quota(response: Any) -> None:
-    """A used-up quota is also a 429, and waiting does not bring it back."""
-    if response.status_code == 429:
-        await response.aread()
-        if "insufficient_quota" in response.text:
-            response.headers["x-should-retry"] = "false"
+def body_of(request: dict[str, Any]) -> dict[str, Any]:
+    """What is sent of a request as it is stored."""
+    return {k: v for k, v in request.items() if k != "sample"} | {"seed": request["sample"]}
 
 
-def _response(completion: Any) -> dict[str, Any]:
-    """What is kept of a completion: enough to replay it, nothing that says where or when."""
-    choice = completion.choices[0]
-    message = choice.message
-    usage = completion.usage
-    details = getattr(usage, "prompt_tokens_details", None)
+def _response(completion: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a checked completion: enough to replay it, nothing that says where or when."""
+    choice = completion["choices"][0]
+    message = choice["message"]
     return {
-        "content": message.content,
-        "refusal": getattr(message, "refusal", None),
+        "content": _encodable(message.get("content")),
+        "refusal": _encodable(message.get("refusal")),
         "tool_calls": [
-            {"id": call.id, "name": call.function.name, "arguments": call.function.arguments}
-            for call in message.tool_calls or ()
+            {
+                "id": _encodable(call["id"]),
+                "name": _encodable(call["function"]["name"]),
+                "arguments": _encodable(call["function"]["arguments"]),
+            }
+            for call in message.get("tool_calls") or ()
         ],
-        "finish_reason": choice.finish_reason or "",
+        "finish_reason": _encodable(choice.get("finish_reason")) or "",
         # The embedded server names its file: only the name is kept, never a path.
-        "model": str(completion.model or "").replace("\\", "/").rsplit("/", 1)[-1],
-        "fingerprint": completion.system_fingerprint,
-        "usage": {
-            "prompt_tokens": getattr(usage, "prompt_tokens", 0) or 0,
-            "completion_tokens": getattr(usage, "completion_tokens", 0) or 0,
-            "cached_tokens": getattr(details, "cached_tokens", 0) or 0,
-        },
+        "model": str(completion.get("model") or "").replace("\\", "/").rsplit("/", 1)[-1],
+        "fingerprint": completion.get("system_fingerprint"),
+        "usage": usage_of(completion, request),
     }
+
+
+def _encodable(text: str | None) -> str | None:
+    """Without lone surrogates, which a cut emoji leaves behind and no file can hold."""
+    return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _reply(response: dict[str, Any]) -> Reply:
@@ -270,13 +244,14 @@ def _reply(response: dict[str, Any]) -> Reply:
     )
 
 
-def _translated(error: Exception, client: ChatClient) -> Exception:
+def _translated(error: Exception, client: ChatClient, call: Call) -> Exception:
     """The openai client's errors as ours, where the whole run or just this question is meant."""
     import openai
 
     endpoint = client.reader.endpoint
     code = str(getattr(error, "code", "") or "")
     text = str(error).lower()
+    tried = f"no answer in {call.attempts} attempts, the last"
     if isinstance(error, MultihopError):
         return error
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
@@ -294,7 +269,11 @@ def _translated(error: Exception, client: ChatClient) -> Exception:
         if code == "context_length_exceeded" or ("context" in text and ("exceed" in text or "length" in text)):
             return ContextOverflow(str(error))
         return error
-    if isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError):
-        where = f"check {client.endpoint.url_env}" if client.endpoint.url_env else "check the network"
-        return EndpointError(f"endpoint {endpoint!r} can't be reached: {where}")
+    if isinstance(error, openai.APIConnectionError):
+        if call.unreachable == call.attempts:
+            where = f"check {client.endpoint.url_env}" if client.endpoint.url_env else "check the network"
+            return EndpointError(f"endpoint {endpoint!r} can't be reached ({call.last}): {where}")
+        return NoAnswer(f"endpoint {endpoint!r}: {tried}: {guard.told(call.last)}")
+    if isinstance(error, openai.APIStatusError) and (error.status_code >= 500 or error.status_code in PASSING):
+        return NoAnswer(f"endpoint {endpoint!r}: {tried}: {str(error)[:200]}")
     return error

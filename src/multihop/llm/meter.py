@@ -1,50 +1,152 @@
-"""The money meter: reserve before a live call, settle after, never pass the ceiling (MULTIHOP_MAX_USD)."""
+"""The money meter: reserve before a live call, settle after; no ceiling (USD, calls, tokens) is passed.
+
+Under a ceiling both are transactions in the :mod:`ledger <multihop.llm.ledger>`, shared by all processes of a
+MULTIHOP_HOME. Without one, spending is only noted there now and then, so that a ceiling set later knows of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from multihop import jsonl
+from multihop.environment import CEILINGS
 from multihop.errors import BudgetExceeded
+from multihop.llm.ledger import Cost, Ledger, Passed
 from multihop.pricing import Prices
 from multihop.types import Usage
 
 BYTES_PER_TOKEN = 3.0
 """Below the usual four, so that a reservation errs on the dear side."""
+_PROMPT = ("messages", "tools", "response_format")
+"""What a provider counts as prompt tokens."""
+
+
+@dataclass(eq=False, slots=True)
+class Reservation:
+    """One call that was let through (``number``: in the ledger, None without a ceiling)."""
+
+    run: str
+    model: str
+    request: dict[str, Any]
+    number: int | None = None
+    factor: float = 1.0
+    cost: Cost | None = None
 
 
 class Meter:
-    """Counts what live calls cost. Without a ceiling it only counts (and needs no price)."""
+    """Of one command. ``run`` names what it is at: the stage whose ceilings (``_RUN_``) count."""
 
-    def __init__(self, prices: Prices, max_usd: float | None = None):
+    def __init__(self, prices: Prices, ceilings: Mapping[str, float] | None = None, ledger: Ledger | None = None):
         self.prices = prices
-        self.max_usd = max_usd
-        self.spent_usd = 0.0
-        self.reserved_usd = 0.0
+        self.limits = {name: (CEILINGS[name][0], "_RUN_" in name, most) for name, most in (ceilings or {}).items()}
+        self.ledger = ledger or Ledger()
+        self.run = "by hand"
         self.live_calls = 0
+        self.spent = Cost()
+        """By this process."""
+        self.in_flight = 0
+        self._waiting: list[asyncio.Future[None]] = []
 
-    def reserve(self, model: str, request: dict[str, Any]) -> float:
-        """Raises BudgetExceeded where this call could pass the ceiling, ConfigError for an unknown price."""
+    def reserve(self, model: str, request: dict[str, Any], factor: float = 1.0) -> Reservation:
+        """Let a call through; ``factor`` times its price. Raises BudgetExceeded where it could pass a ceiling,
+        ConfigError for an unknown price."""
+        self.prices.of(model)
+        reservation = Reservation(self.run, model, request, factor=factor)
+        if self.limits:
+            cost = reservation.cost = self._most(reservation)
+            try:
+                reservation.number = self.ledger.reserve(self.run, model, cost, self.limits)
+            except Passed as e:
+                raise self._exceeded(e, cost) from None
         self.live_calls += 1
-        if self.max_usd is None:
-            return 0.0
-        prompt = int(len(jsonl.dumps([request["messages"], request.get("tools")]).encode()) / BYTES_PER_TOKEN)
-        cost = self.prices.usd(Usage(1, prompt, request["max_tokens"]), model)
-        if self.spent_usd + self.reserved_usd + cost > self.max_usd:
-            raise BudgetExceeded(
-                f"the ceiling MULTIHOP_MAX_USD={self.max_usd:g} is reached (spent {self.spent_usd:.4f} USD); "
-                "all answers so far are stored: raise it and run the same command again"
-            )
-        self.reserved_usd += cost
-        return cost
+        self.in_flight += 1
+        return reservation
 
-    def settle(self, reservation: float, model: str, usage: dict[str, int] | None) -> None:
-        """``usage`` None: the call failed. A provider that reports no usage is charged the reservation."""
-        self.reserved_usd -= reservation
-        if usage is None or self.max_usd is None:
-            return
-        if not usage["prompt_tokens"]:
-            self.spent_usd += reservation
-        else:
-            used = Usage(1, usage["prompt_tokens"], usage["completion_tokens"])
-            self.spent_usd += self.prices.usd(used, model, usage.get("cached_tokens", 0))
+    async def reserve_in_turn(self, model: str, request: dict[str, Any]) -> Reservation:
+        """As ``reserve``; but where this process has calls in flight, wait for them first.
+
+        They free what they do not use, and nothing that is paid for is cancelled: BudgetExceeded comes only once all
+        of them are answered and stored.
+        """
+        while True:
+            try:
+                return self.reserve(model, request)
+            except BudgetExceeded:
+                if not self.in_flight:
+                    raise
+            settled = asyncio.get_running_loop().create_future()
+            self._waiting.append(settled)
+            await settled
+
+    def settle(self, reservation: Reservation, model: str, usage: Mapping[str, Any] | None, lost: int = 0) -> None:
+        """What the call cost. ``usage`` None: it failed, and cost nothing but its ``lost`` answers (made and billed,
+        but never seen whole), each as much as was reserved. Usage that is missing, or ``estimated``, is charged no
+        less than the reservation."""
+        cost = self._most(reservation).times(lost) if lost else Cost()
+        if usage is not None:
+            cost += self._used(reservation, usage)
+        self.in_flight -= 1
+        self.spent += cost
+        if reservation.number is not None:
+            self.ledger.settle(reservation.number, reservation.run, model, cost)
+        elif cost.calls:
+            self.ledger.note(reservation.run, model, cost)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def note(
+        self, model: str, request: dict[str, Any], usage: Mapping[str, Any] | None, lost: int, factor: float
+    ) -> None:
+        """A call that another command made without reserving, and whose answer came now: what it cost is spent."""
+        reservation = Reservation(self.run, model, request, factor=factor)
+        self.live_calls += 1
+        self.in_flight += 1
+        self.settle(reservation, model, usage, lost)
+
+    @property
+    def spent_usd(self) -> float:
+        """By this process."""
+        return self.spent.usd
+
+    @property
+    def reserved_usd(self) -> float:
+        """By all processes."""
+        return self.ledger.reserved().usd
+
+    def _used(self, reservation: Reservation, usage: Mapping[str, Any]) -> Cost:
+        prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+        used = Usage(1, prompt, completion)
+        usd = self.prices.usd(used, reservation.model, usage.get("cached_tokens", 0)) * reservation.factor
+        if prompt and not usage.get("estimated"):
+            return Cost(1, prompt, completion, usd)
+        most = self._most(reservation)
+        return Cost(1, max(prompt, most.prompt), max(completion, most.completion), max(usd, most.usd))
+
+    def _most(self, reservation: Reservation) -> Cost:
+        """What the call can cost, erring on the dear side."""
+        if reservation.cost is None:
+            request = reservation.request
+            asked = jsonl.dumps([request.get(key) for key in _PROMPT]).encode()
+            used = Usage(1, math.ceil(len(asked) / BYTES_PER_TOKEN), request["max_tokens"])
+            usd = self.prices.usd(used, reservation.model) * reservation.factor
+            reservation.cost = Cost(1, used.prompt_tokens, used.completion_tokens, usd)
+        return reservation.cost
+
+    def _exceeded(self, passed: Passed, cost: Cost) -> BudgetExceeded:
+        unit, of_run, most = self.limits[passed.ceiling]
+        spent, held, asked = (getattr(c, unit) for c in (passed.spent, passed.reserved, cost))
+        whose = f"by {self.run}" if of_run else "in this MULTIHOP_HOME"
+        return BudgetExceeded(
+            f"the ceiling {passed.ceiling}={most:.15g} is reached: {spent:.6g} {_UNITS[unit]} spent {whose}, "
+            f"{held:.6g} reserved, up to {asked:.6g} for the next call; all answers so far are stored: raise it and "
+            "run the same command again (`multihop spending` shows what was spent)"
+        )
+
+
+_UNITS = {"usd": "USD", "calls": "calls", "tokens": "tokens"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from multihop.llm.client import Reply
 from multihop.types import Usage
+
+UNCLOSED = 100
+"""More brackets left open than any cut-off reply has: mending thousands takes minutes and brings nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,12 @@ def response_format(schema: dict[str, Any], name: str, mode: str) -> dict[str, A
     return {"type": "json_object"} if mode == "json_object" else None
 
 
+@functools.lru_cache(maxsize=64)
 def strict_schema(model: type[BaseModel], bounded: bool = False) -> dict[str, Any]:
     """The model's JSON schema as strict modes want it: all fields required, no additional ones, no defaults.
 
     ``bounded`` keeps maxLength, minItems and maxItems, which grammars understand and OpenAI's strict mode refuses.
+    The same object for the same model: not to be changed.
     """
     dropped = {"title", "default", "description"} | (set() if bounded else {"maxLength", "minItems", "maxItems"})
 
@@ -66,21 +72,28 @@ def parse(text: str, model: type[BaseModel]) -> tuple[BaseModel | None, bool, st
     except json.JSONDecodeError as e:
         error = f"not JSON: {e.msg}"
     except RecursionError:
-        error = "not JSON: nested too deeply"
+        return None, False, "not JSON: nested too deeply"
     except ValidationError as e:
         return None, False, _brief(e)
     except ValueError:
         error = "not JSON: a number is too long"
-    try:
-        mended = json_repair.loads(text) if "{" in text else None
-    except RecursionError:
-        mended = None
+    mended = _mended(text)
     if not isinstance(mended, dict):
         return None, False, error
     try:
         return model.model_validate(_encodable(mended)), True, ""
     except ValidationError as e:
         return None, False, _brief(e)
+
+
+def _mended(text: str) -> Any:
+    opened = sum(text.count(bracket) for bracket in "{[") - sum(text.count(bracket) for bracket in "}]")
+    if "{" not in text or opened > UNCLOSED:
+        return None
+    try:
+        return json_repair.loads(text)
+    except (RecursionError, ValueError):  # nested deeper than it reads
+        return None
 
 
 def _encodable(value: Any) -> Any:

@@ -80,6 +80,15 @@ def native_turn(reply: Reply) -> Turn:
     return Turn(reply.text, reply.tool_calls, reply.usage, reply.text if reply.tool_calls else "")
 
 
+def arguments(call: ToolCall) -> dict[str, Any]:
+    """A call's arguments; empty where the model wrote no JSON object, which the tool then says."""
+    try:
+        value = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, thousands of brackets
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def assistant_message(turn: Turn, mode: str) -> dict[str, Any]:
     if mode != "native":
         return {"role": "assistant", "content": turn.text}

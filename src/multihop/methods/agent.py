@@ -7,13 +7,13 @@ tools off). Paper 1, Algorithm 1 and App. B.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import Field
 
 from multihop.llm import structured, tool_calling
+from multihop.llm.client import ToolCall
 from multihop.llm.tool_calling import Turn
 from multihop.methods.base import MethodParams, Tools
 from multihop.retrieval.tokens import count_tokens
@@ -108,19 +108,15 @@ class Loop:
         return await self._forced(self.params.max_loops, "loops")
 
     def _use_tools(self, step: int, turn: Turn) -> list[ToolResult]:
-        results = [self._use(step, call.name, call.arguments) for call in turn.calls]
+        results = [self._use(step, call) for call in turn.calls]
         self._append(tool_calling.assistant_message(turn, self.model.tool_mode))
         for message in tool_calling.result_messages(turn, [r.text for r in results], self.model.tool_mode):
             self._append(message)
         return results
 
-    def _use(self, step: int, name: str, arguments: str) -> ToolResult:
-        try:
-            parsed = json.loads(arguments or "{}")
-        except json.JSONDecodeError:
-            parsed = {}
-        result = self.search.call(name, parsed if isinstance(parsed, dict) else {}, step)
-        record(self.tools, step, name, result)
+    def _use(self, step: int, call: ToolCall) -> ToolResult:
+        result = self.search.call(call.name, tool_calling.arguments(call), step)
+        record(self.tools, step, call.name, result)
         return result
 
     async def _forced(self, step: int, why: str) -> Answer:

@@ -36,7 +36,9 @@ class Method(Protocol):
     Params: type[MethodParams]
     params: Any
     # A method that is trained also says ``trained_as``: "controller", "network" or "baselines" (params.yaml:
-    # ``trained``); one that searches an index of its own says ``structure``, that index's name in structures/.
+    # ``trained``); one that searches an index of its own says ``structure``, that index's name in structures/; one
+    # whose calls for a question are few and follow from no search of their own says ``single_shot = True``: an
+    # endpoint with ``batch: true`` is sent them for all questions at once.
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answer one question. Everything noteworthy goes to ``tools.trace``."""

@@ -25,6 +25,7 @@ class Params(MethodParams):
 class CotRag:
     name = "cot_rag"
     mode = "short"
+    single_shot = True
     Params = Params
 
     def __init__(self, params: Params):

@@ -17,6 +17,7 @@ class Params(MethodParams):
 class Direct:
     name = "direct"
     mode = "short"
+    single_shot = True
     Params = Params
 
     def __init__(self, params: Params):

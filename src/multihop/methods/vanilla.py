@@ -20,6 +20,7 @@ class Params(MethodParams):
 class Vanilla:
     name = "vanilla"
     mode = "short"
+    single_shot = True
     Params = Params
 
     def __init__(self, params: Params):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -154,7 +155,9 @@ def spread(axes: Any, points: Points, first: list[str], step: float = 11.5) -> d
 
 
 def _key(number: str, name: str) -> Line2D:
-    return Line2D([], [], linestyle="none", marker=f"${number}$", markersize=4 + 3 * len(number), color=INK, label=name)
+    size = 4 + 3 * len(number)
+    with matplotlib.rc_context({"text.parse_math": True}):  # what makes a mark of a number
+        return Line2D([], [], linestyle="none", marker=f"${number}$", markersize=size, color=INK, label=name)
 
 
 # -- compression

@@ -158,7 +158,7 @@ def failure_overview(report: Report) -> Table:
             total = f"{counts['failures']} of {len(report.score_rows(dataset, setting, run))}"
             rows[key] = {"failures": total, **shown, **_extras(counts, 1)}
         elif (dataset, setting) in set(report.params.cells(run)):
-            rows[key] = {"failures": f"not run: no scores of {run} on {dataset} / {setting} yet (make repro)"}
+            rows[key] = {"failures": f"not run: {report.no_scores(run, setting, dataset)}"}
     text = f"Causes of the wrong answers of every cell, App. E's rule, counts over questions and seeds. {EXPLANATION}"
     below = " ".join(filter(None, (_no_such_run(report), note(report))))
     return Table(text, frame(rows, ["judge", "dataset", "setting", "run"]), below)

@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from multihop import config, jsonl
-from multihop.errors import DataError
 from multihop.evaluation.aggregate import MEANS
 from multihop.report import expected, standing
 from multihop.types import RunRecord
@@ -90,12 +89,7 @@ class Report:
     def records(self, run: str, dataset: str, setting: str) -> list[RunRecord]:
         """The run records of one cell, sorted by (qid, seed); empty when it did not run."""
         path = self.root / "results/runs" / run / dataset / f"{setting}.jsonl"
-        if not path.is_file():
-            return []
-        try:
-            return [RunRecord.from_json(row) for row in jsonl.read(path)]
-        except (TypeError, KeyError) as e:
-            raise DataError(f"{path}: not a run record ({e}); run the stage again") from e
+        return jsonl.read_records(path) if path.is_file() else []
 
     @cached_property
     def cards(self) -> dict[str, dict[str, Any]]:
@@ -208,6 +202,11 @@ class Report:
 
     def label_dataset(self, name: str) -> str:
         return DATASET_LABELS.get(name, name)
+
+    def no_scores(self, run: str, setting: str, *datasets: str) -> str:
+        """What a table says of cells that params.yaml asks for and that are not scored."""
+        named = ", ".join(map(self.label_dataset, datasets))
+        return f"no scores of {self.label_run(run)} on {named} / {self.label_setting(setting)} yet (make repro)"
 
     # -- what these numbers are
 

@@ -83,7 +83,7 @@ def _alone(report: Report, first: str, second: str, dataset: str, setting: str) 
 def _make(report: Report, first: str, second: str, dataset: str, setting: str) -> Scope:
     for run in (first, second):
         if not report.has(dataset, setting, run):
-            said = f"{NOT_RUN}: no scores of {run} on {dataset} / {setting} yet (make repro)"
+            said = f"{NOT_RUN}: {report.no_scores(run, setting, dataset)}"
             return Scope(first, second, setting, dataset, (), said)
     try:
         sides = [side(report, run, dataset, setting) for run in (first, second)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
+from multihop import jsonl
 from multihop.report.expected import Cell
 from multihop.report.load import Report
 from multihop.report.values import Measured, absent, run_of, score_rows
@@ -53,6 +53,7 @@ PAPER = {"marker": "D", "markerfacecolor": "white", "markeredgecolor": INK, "lin
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
+    "text.parse_math": False,  # a dollar sign in a title or question is one: no formula to set, none to fail at
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -137,10 +138,8 @@ def png(figure: Figure) -> bytes:
 def save(figure: Figure, path: Path | str) -> Path:
     """Write ``png(figure)`` atomically and return the path."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(png(figure))
-    os.replace(temporary, path)
+    with jsonl.replacing(path) as f:
+        f.write(png(figure))
     return path
 
 

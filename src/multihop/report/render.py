@@ -19,9 +19,10 @@ from typing import Any
 import nbformat
 
 import multihop
-from multihop import jsonl
+from multihop import guard, jsonl
 from multihop.errors import ConfigError, DataError, MultihopError
 from multihop.report.load import Report
+from multihop.report.page import problems
 
 KERNEL = "python3"
 EXTRA_KEYS = (
@@ -30,8 +31,6 @@ EXTRA_KEYS = (
 """What nbstripout drops: times and paths of this run, and the patch release of Python."""
 SHORTEST_QUOTE = 40
 """A passage's sentence of at least so many characters in a rendered notebook counts as its text."""
-_REMOTE = re.compile(r"""<(?:script|link|img|iframe|source)[^>]*\s(?:src|href)\s*=\s*["']?\s*(?:https?:)?//[^\s"'>]+"""
-                     r"""|@import[^;]*//[^;]*|url\(\s*["']?\s*(?:https?:)?//[^)]*\)""", re.IGNORECASE)  # fmt: skip
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -66,10 +65,10 @@ def render(root: Path | str, name: str, parameters: dict[str, Any] | None = None
     MultihopError where a cell fails (nothing is written then), DataError where a benchmark's passage would be shown.
     """
     root = Path(root).resolve()
+    known = sorted(p.stem for p in (root / "notebooks").glob("*.ipynb"))
+    if name not in known:  # so that no name leads out of the folder
+        raise ConfigError(f"{name}.ipynb: no such notebook in notebooks/; known: {', '.join(known) or 'none'}")
     source = root / "notebooks" / f"{name}.ipynb"
-    if not source.is_file():
-        known = ", ".join(sorted(p.stem for p in source.parent.glob("*.ipynb"))) or "none"
-        raise ConfigError(f"{source.name}: no such notebook in {source.parent.name}/; known: {known}")
     _check_kernel()
     _check_parameters(source, parameters or {})
     notebook = normalise(_execute(source, parameters or {}, root))
@@ -125,7 +124,7 @@ def _execute(source: Path, parameters: dict[str, Any], root: Path) -> nbformat.N
 
 @contextmanager
 def _environment(folder: Path) -> Iterator[None]:
-    """What the kernel inherits: a fixed hash seed, no user's start-up files, this very package."""
+    """What the kernel inherits: a fixed hash seed, no user's start-up files, this very package, no key."""
     package = str(Path(multihop.__file__).parents[1])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     wanted = {
@@ -134,16 +133,15 @@ def _environment(folder: Path) -> Iterator[None]:
         "IPYTHONDIR": str(folder / "ipython"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
     }
-    before = {key: os.environ.get(key) for key in wanted}
+    before = dict(os.environ)
+    for key in before.keys() - guard.public_environment().keys():
+        del os.environ[key]
     os.environ.update(wanted)
     try:
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -197,14 +195,13 @@ def _flat(text: str) -> str:
 
 
 def to_html(notebook: nbformat.NotebookNode, title: str) -> str:
-    """One page that needs no other file. Raises MultihopError if something in it would be loaded from elsewhere."""
+    """One page that needs no other file. Raises MultihopError if something in it would run or be loaded."""
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(template_name="basic", exclude_anchor_links=True)
     exporter.log.setLevel("ERROR")
     body, _ = exporter.from_notebook_node(notebook)
     page = _PAGE.format(title=html.escape(title), body="\n".join(line.rstrip() for line in body.splitlines()))
-    remote = _REMOTE.search(page)
-    if remote:
-        raise MultihopError(f"notebook {title}: the page would load {remote[0]!r}; embed it instead")
+    if found := problems(page):
+        raise MultihopError(f"notebook {title}: the page would run or load {found[0][:200]!r}; embed what it shows")
     return page

@@ -293,7 +293,7 @@ def dynakrag_failures(report: Report) -> Table:
 def _causes(report: Report, datasets: Sequence[str], setting: str, run: str, judge: str) -> dict[str, str]:
     missing = [d for d in datasets if not report.has(d, setting, run)]
     if missing:
-        return {"wrong": f"not run: no scores of {run} on {', '.join(missing)} / {setting} yet (make repro)"}
+        return {"wrong": f"not run: {report.no_scores(run, setting, *missing)}"}
     counted = [failures.table(report.failure_rows(d, setting, run), judge) for d in datasets]
     asked = [len(report.score_rows(d, setting, run)) for d in datasets]
 

@@ -70,7 +70,7 @@ def absent(report: Report, dataset: str, role: str, run: str | None) -> str | No
     if (dataset, setting) not in set(report.params.cells(run)):
         return f"params.yaml does not ask for {where}"
     if not report.has(dataset, setting, run):
-        return f"no scores of {where} yet (make repro)"
+        return report.no_scores(run, setting, dataset)
     return None
 
 
@@ -85,8 +85,7 @@ def in_group(row: Row, group: str) -> bool:
 
 def statistics(report: Report) -> dict[str, Any]:
     """Options of the bootstrap, from params.yaml."""
-    s = report.params.statistics
-    return {"seed": s.seed, "resamples": s.resamples, "level": s.confidence}
+    return report.params.statistics.bootstrap
 
 
 def score_rows(report: Report, cell: Cell) -> list[Row]:

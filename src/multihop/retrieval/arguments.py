@@ -57,7 +57,7 @@ def _split(value: str) -> list[Any]:
     if value.strip().startswith("["):
         try:
             items = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         else:
             return items if isinstance(items, list) else [value]

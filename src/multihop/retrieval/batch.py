@@ -1,7 +1,8 @@
 """Many queries at once over one corpus: the order that ``Retriever`` gives one query at a time, many times faster.
 
-A block of queries is scored against everything by one matrix product, the few that can be among the best are picked
-out, and those alone are scored as the ``Retriever`` does. Nothing of the size queries x corpus is ever held whole.
+A block of queries is scored against everything by one matrix product (BM25 apart), the few that can be among the best
+are picked out, and those alone are scored as the ``Retriever`` does. Nothing of the size queries x corpus is ever held
+whole.
 
 A depth is enough for all smaller ones: of every tool but ``semantic_search`` a search for k is the first k hits of a
 deeper one. ``semantic_search`` looks at the best 3k sentences. Its chunks stand in the order in which their best
@@ -19,16 +20,13 @@ import numpy as np
 from scipy import sparse
 
 from multihop.errors import ConfigError, DataError
-from multihop.retrieval.dense import DECIMALS
 from multihop.retrieval.index import Retriever
-from multihop.retrieval.lexical import BM25, tokenize
-from multihop.retrieval.ranking import Scorer, best, nearest, single_precision
+from multihop.retrieval.lexical import BM25
+from multihop.retrieval.ranking import best, nearest, single_precision
 from multihop.retrieval.substrings import Substrings
 from multihop.retrieval.vectors import embed
 
 TOOLS = ("dense", "semantic_search", "keyword_search", "keyword_sentences", "bm25", "bm25_sentences")
-_FREQUENT = 128
-"""Words whose BM25 weights are kept as a dense matrix, the most frequent ones; the others stay sparse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +125,24 @@ class BatchSearch:
         cells = [(q, number[w], len(w)) for q, words in enumerate(lists) for w in words if w.strip()]
         queries = _csr(cells, (len(lists), len(distinct)), np.float64)
         scorer = lambda rows: (queries[rows] @ counts).toarray()  # noqa: E731
-        return self._lexical(len(lists), scorer, counts.shape[1], k, sentences)
+        if not sentences:
+            return _plain(best(len(lists), scorer, counts.shape[1], k, counts.shape[1]), k)
+        if not len(self._owner):
+            return _plain(np.zeros((len(lists), 0), dtype=np.int64), k)
+        by_chunk = lambda scores: np.maximum.reduceat(scores, self._starts, axis=1)  # noqa: E731
+        found = best(len(lists), scorer, counts.shape[1], k, len(self._owners), by_chunk)
+        return _plain(np.where(found < 0, -1, self._owners[found]), k)
 
     def bm25(self, queries: Sequence[str], k: int, sentences: bool = False) -> Ranked:
-        """Okapi BM25 over the chunks, or over sentences (a chunk: its best one), of those that share a word."""
-        words = self._sentence_words if sentences else self._words
-        asked = _Bm25Queries(words, queries)
-        return self._lexical(len(queries), asked.scores, words.size, k, sentences, asked)
-
-    def _lexical(
-        self, count: int, scorer: Scorer, n: int, k: int, sentences: bool, unsure: _Bm25Queries | None = None
-    ) -> Ranked:
-        if not sentences:
-            return _plain(best(count, scorer, n, k, n, unsure), k)
-        if not n:
-            return _plain(np.zeros((count, 0), dtype=np.int64), k)
-        by_chunk = lambda scores: np.maximum.reduceat(scores, self._starts, axis=1)  # noqa: E731
-        found = best(count, scorer, n, k, len(self._owners), unsure, by_chunk)
-        return _plain(np.where(found < 0, -1, self._owners[found]), k)
+        """Okapi BM25 over the chunks, or over sentences (a chunk: its best one), of those that share a word. One query
+        after the other: a query's words are few, which a product of matrices does not make use of."""
+        out = np.full((len(queries), k), -1, dtype=np.int64)
+        if not sentences or len(self._owner):
+            index, starts = (self._sentence_words, self._starts) if sentences else (self._words, None)
+            for q, query in enumerate(queries):
+                found = index.best(query, k, starts)[0]
+                out[q, : len(found)] = self._owners[found] if sentences else found
+        return _plain(out, k)
 
     @cached_property
     def _words(self) -> BM25:
@@ -165,60 +163,6 @@ class BatchSearch:
     @cached_property
     def _sentence_text(self) -> Substrings:
         return Substrings(self._sentences)
-
-
-class _Bm25Queries:
-    """Scores of many queries: a dense product for the frequent words, a sparse one for the rest.
-
-    A sum in another order can differ in its last bits, and ``BM25`` rounds it to 9 decimals: ``unsure`` says where a
-    score lies so near to the middle of two roundings that this could matter.
-    """
-
-    def __init__(self, index: BM25, queries: Sequence[str]):
-        self.index, self.queries = index, queries
-        cells, lengths = [], np.zeros(len(queries))
-        for q, query in enumerate(queries):
-            found = [c for w in tokenize(query) if (c := index.vocabulary.get(w)) is not None]
-            lengths[q] = len(found)
-            cells += [(q, c, 1.0) for c in found]
-        weights = index.matrix if index.vocabulary else sparse.csc_matrix((index.size, 1))
-        self._asked = _csr(cells, (len(queries), weights.shape[1]), np.float64)
-        frequent = np.zeros(weights.shape[1], dtype=bool)
-        frequent[np.argsort(-np.diff(weights.indptr), kind="stable")[:_FREQUENT]] = True
-        self._frequent, self._others = np.flatnonzero(frequent), np.flatnonzero(~frequent)
-        self._dense = np.ascontiguousarray(weights[:, self._frequent].toarray().T)
-        self._sparse = weights[:, self._others].T.tocsr()
-        self._shares = None
-        if weights.nnz and weights.data.min() <= 0:  # a word of no weight is a word shared, too
-            pattern = sparse.csc_matrix((np.ones(weights.nnz), weights.indices, weights.indptr), weights.shape)
-            self._shares = pattern.T.tocsr()
-        largest = np.abs(weights).max(axis=0).toarray().ravel() if weights.size else np.zeros(weights.shape[1])
-        self.error = (lengths + 1) * np.finfo(np.float64).eps * (self._asked @ largest) + 1e-15
-        """float64 (queries,): how far a score may lie from that of ``BM25``, at most: two sums of so many
-        terms in different orders."""
-
-    @property
-    def floor(self) -> float:
-        """What is not above it is no hit: 0, but where a shared word may weigh nothing or less."""
-        return 0.0 if self._shares is None else -np.inf
-
-    def scores(self, rows: np.ndarray) -> np.ndarray:
-        asked = self._asked[rows]
-        out = np.asarray(asked[:, self._frequent].toarray() @ self._dense)
-        part = (asked[:, self._others] @ self._sparse).tocoo()
-        out[part.row, part.col] += part.data
-        if self._shares is not None:
-            out[(asked @ self._shares).toarray() <= 0] = -np.inf
-        return out
-
-    def exact(self, query: int) -> np.ndarray:
-        """float64 (n,): ``BM25``'s own scores, -inf for texts without a word of the query."""
-        scores, shared = self.index.scores_and_shared(self.queries[query])
-        return np.where(shared, np.round(scores, DECIMALS), self.floor)
-
-    def unsure(self, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        scaled = scores * 10.0**DECIMALS
-        return np.abs(scaled - np.floor(scaled) - 0.5) <= 10.0**DECIMALS * self.error[queries] + 1e-6
 
 
 def _plain(positions: np.ndarray, k: int) -> Ranked:

@@ -189,7 +189,7 @@ class LsaEmbedder:
         self._corpus = list(corpus)
         self._vectorizer: Any = None
         self._components: np.ndarray | None = None
-        self.space = f"lsa@{jsonl.digest(self._corpus)[:16]}/tfidf-sublinear/{spec.dim}/seed{spec.seed}"
+        self.space = f"lsa@{jsonl.digest_each(self._corpus)[:16]}/tfidf-sublinear/{spec.dim}/seed{spec.seed}"
 
     def space_of(self, kind: Kind) -> str:
         return self.space

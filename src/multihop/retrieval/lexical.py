@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
 
-_WORD = re.compile(r"\w+")
+from multihop.retrieval.dense import DECIMALS
+from multihop.retrieval.ranking import leading
+from multihop.retrieval.substrings import Substrings
+from multihop.retrieval.words import WORD, count_words
+
+_DENSE_SHARE = 8
+"""A word in more than one text of so many is added up as a whole row: faster, and few words are that frequent."""
 
 
 def tokenize(text: str) -> list[str]:
     """Lower-case words: runs of letters, digits and underscores."""
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 class BM25:
@@ -25,58 +30,78 @@ class BM25:
     """
 
     def __init__(self, texts: Sequence[str], k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25):
-        vocabulary: dict[str, int] = {}
-        rows, columns, counts, lengths = [], [], [], []
-        for row, text in enumerate(texts):
-            words = tokenize(text)
-            lengths.append(len(words))
-            for word, count in Counter(words).items():
-                rows.append(row)
-                columns.append(vocabulary.setdefault(word, len(vocabulary)))
-                counts.append(count)
-        self.vocabulary = vocabulary
-        self.size = len(lengths)
-        frequency = np.asarray(counts, dtype=np.float64)
-        length = np.asarray(lengths, dtype=np.float64)
-        idf = _idf(
-            np.bincount(columns, minlength=len(vocabulary)) if columns else np.zeros(0), self.size, epsilon
-        )
+        self.vocabulary, counts = count_words([text.lower() for text in texts])
+        self.size = len(texts)
+        length = counts.sum(axis=1)
         average = length.mean() if self.size and length.any() else 1.0
         norm = k1 * (1 - b + b * length / average)
-        weights = idf[columns] * (frequency * (k1 + 1) / (frequency + norm[rows])) if columns else frequency
-        self.matrix = sparse.csc_matrix((weights, (rows, columns)), shape=(self.size, len(vocabulary)))
+        m = self.matrix = sparse.csc_matrix(counts)
+        idf = _idf(np.diff(m.indptr), self.size, epsilon)
+        m.data = np.repeat(idf, np.diff(m.indptr)) * (m.data * (k1 + 1) / (m.data + norm[m.indices]))
+        self._positive = idf > 0
 
     def scores(self, query: str) -> np.ndarray:
         """float64 (n,): the score of every text; a word that the query repeats counts each time."""
-        return self.scores_and_shared(query)[0]
+        return self._sum(self._columns(query))
 
     def search(self, query: str, k: int) -> list[tuple[int, float]]:
         """The best ``k`` (position, score) of texts that share a word with the query, ties by position."""
-        scores, shared = self.scores_and_shared(query)
-        scores = np.round(scores, 9)
-        positions = np.flatnonzero(shared)
-        order = np.lexsort((positions, -scores[positions]))[: max(k, 0)]
-        return [(int(positions[i]), float(scores[positions[i]]) + 0.0) for i in order]
+        positions, scores = self.best(query, k)
+        return list(zip(positions.tolist(), scores.tolist(), strict=True))
+
+    def best(self, query: str, k: int, starts: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(positions, scores) of ``search``; ``starts``, where each group of texts begins: of groups by their best."""
+        columns = self._columns(query)
+        if k < 1 or not columns:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        scores, floor = self._sum(columns), 0.0
+        if not self._positive[columns].all():  # a word of no weight, or less, is a word shared, too
+            scores[~self._shared(columns)] = floor = -np.inf
+        if starts is not None:
+            scores = np.maximum.reduceat(scores, starts)
+        positions = leading(scores, k, 2 * 10.0**-DECIMALS, floor)
+        scores = scores[positions].round(DECIMALS) + 0.0
+        order = np.lexsort((positions, -scores))[:k]
+        return positions[order], scores[order]
 
     def scores_and_shared(self, query: str) -> tuple[np.ndarray, np.ndarray]:
         """(float64 (n,) scores, bool (n,): whether the text has a word of the query)."""
+        columns = self._columns(query)
+        return self._sum(columns), self._shared(columns)
+
+    def _columns(self, query: str) -> list[int]:
+        return [c for word in tokenize(query) if (c := self.vocabulary.get(word)) is not None]
+
+    def _sum(self, columns: list[int]) -> np.ndarray:
+        """The words' weights, added up in the order of the query whichever way: so they round alike."""
         scores = np.zeros(self.size)
+        indptr, indices, data = self.matrix.indptr, self.matrix.indices, self.matrix.data
+        for column in columns:
+            row = self._rows.get(column)
+            if row is not None:
+                scores += row
+            else:
+                part = slice(indptr[column], indptr[column + 1])
+                np.add.at(scores, indices[part], data[part])
+        return scores
+
+    def _shared(self, columns: list[int]) -> np.ndarray:
         shared = np.zeros(self.size, dtype=bool)
-        m = self.matrix
-        for word in tokenize(query):
-            column = self.vocabulary.get(word)
-            if column is not None:
-                part = slice(m.indptr[column], m.indptr[column + 1])
-                scores[m.indices[part]] += m.data[part]
-                shared[m.indices[part]] = True
-        return scores, shared
+        for column in columns:
+            shared[self.matrix.indices[self.matrix.indptr[column] : self.matrix.indptr[column + 1]]] = True
+        return shared
+
+    @cached_property
+    def _rows(self) -> dict[int, np.ndarray]:
+        """The frequent words' weights in all texts, by column."""
+        frequent = np.flatnonzero(np.diff(self.matrix.indptr) * _DENSE_SHARE > self.size).tolist()
+        return {c: self.matrix[:, [c]].toarray().ravel() for c in frequent}
 
 
 def _idf(document_frequency: np.ndarray, size: int, epsilon: float) -> np.ndarray:
-    idf = np.asarray([math.log(size - f + 0.5) - math.log(f + 0.5) for f in document_frequency])
-    if idf.size:
-        idf = np.where(idf < 0, epsilon * idf.mean(), idf)
-    return idf
+    found, which = np.unique(document_frequency, return_inverse=True)
+    idf = np.asarray([math.log(size - f + 0.5) - math.log(f + 0.5) for f in found.tolist()])[which]
+    return np.where(idf < 0, epsilon * idf.mean(), idf) if idf.size else idf
 
 
 class KeywordIndex:
@@ -86,21 +111,20 @@ class KeywordIndex:
     """
 
     def __init__(self, texts: Sequence[str]):
-        self._texts = [text.lower() for text in texts]
+        self._substrings = Substrings(texts)
 
     def search(self, keywords: Sequence[str], k: int) -> list[tuple[int, int]]:
         """The best ``k`` (position, score) above 0; ties in corpus order. Blank keywords count 0."""
-        scores = [0] * len(self._texts)
+        scores = np.zeros(len(self._substrings.texts))
+        if k < 1:
+            return []
         for keyword in keywords:
-            needle = keyword.lower()
-            if not needle.strip():
-                continue
-            for i, text in enumerate(self._texts):
-                if count := text.count(needle):
-                    scores[i] += count * len(keyword)
-        hits = [i for i, score in enumerate(scores) if score > 0]
-        hits.sort(key=lambda i: (-scores[i], i))
-        return [(i, scores[i]) for i in hits[: max(k, 0)]]
+            if keyword.strip():
+                texts, counts = self._substrings.count(keyword.lower())
+                scores[texts] += counts * len(keyword)
+        positions = leading(scores, k)
+        order = np.lexsort((positions, -scores[positions]))[:k]
+        return [(int(i), int(scores[i])) for i in positions[order]]
 
 
 def contains_any(text: str, keywords: Sequence[str]) -> bool:

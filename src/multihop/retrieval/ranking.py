@@ -4,7 +4,6 @@ that alone is scored exactly and sorted."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -16,59 +15,23 @@ BLOCK_BYTES = 1 << 26
 _GROUPS = 16
 _PAIRS = 1 << 10
 Scorer = Callable[[np.ndarray], np.ndarray]
-"""Rows of queries -> their scores (rows, n) against everything; what is not above the floor is no hit."""
+"""Rows of queries -> their scores (rows, n) against everything; what is not above 0 is no hit."""
 
 
-class Rounded(Protocol):
-    """Scores that are rounded to DECIMALS before they are compared, and that a product gives but nearly."""
+def best(count: int, scorer: Scorer, width: int, k: int, n: int, fold: Scorer = lambda scores: scores) -> np.ndarray:
+    """int64 (count, k): positions of the best ``k`` of ``n`` scores above 0, equal ones by position; behind them -1.
 
-    error: np.ndarray
-    """float64 (queries,): how far a score may be off, at most."""
-
-    @property
-    def floor(self) -> float:
-        """What is not above it is no hit."""
-        ...
-
-    def exact(self, query: int) -> np.ndarray:
-        """float64 (n,): the true scores; what is no hit is not above the floor."""
-        ...
-
-    def unsure(self, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """bool: which scores could be rounded otherwise if they were exact."""
-        ...
-
-
-def best(
-    count: int,
-    scorer: Scorer,
-    width: int,
-    k: int,
-    n: int,
-    rounded: Rounded | None = None,
-    fold: Scorer = lambda scores: scores,
-) -> np.ndarray:
-    """int64 (count, k): positions of the best ``k`` of ``n`` scores, equal ones by position; -1 behind the last.
-
-    ``scorer`` gives ``width`` scores of a query, ``fold`` makes ``n`` of them. ``rounded``: round them as it says.
+    ``scorer`` gives ``width`` exact scores of a query, ``fold`` makes ``n`` of them.
     """
     out = np.full((count, k), -1, dtype=np.int64)
     if not n or k < 1:
         return out
-    floor = rounded.floor if rounded else 0.0
     step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
     for start in range(0, count, step):
         rows = np.arange(start, min(start + step, count))
         scores = fold(scorer(rows))
-        margin = 2 * (rounded.error[rows].max() + 10.0**-DECIMALS) if rounded else 0.0
-        query, position = _candidates(scores, min(k, n), margin, floor)
-        exact = scores[query, position]
-        if rounded:
-            for q in np.unique(query[rounded.unsure(rows[query], exact)]).tolist():
-                again = fold(rounded.exact(int(rows[q]))[None, :])[0]
-                exact[query == q] = again[position[query == q]]
-            exact = np.round(exact, DECIMALS)
-        _place(out, rows, query, position, exact)
+        query, position = _candidates(scores, min(k, n), 0.0, 0.0)
+        _place(out, rows, query, position, scores[query, position])
     return out
 
 
@@ -93,6 +56,18 @@ def _candidates(scores: np.ndarray, k: int, margin: float, floor: float) -> tupl
     rows, tail = np.nonzero((last >= least[:, None]) & (last > floor))
     query = np.concatenate([np.broadcast_to(query[:, None], keep.shape)[keep], rows])
     return query, np.concatenate([position[keep], whole + tail])
+
+
+def leading(scores: np.ndarray, k: int, margin: float = 0.0, floor: float = 0.0) -> np.ndarray:
+    """Positions, ascending, of all of one query's scores (n,) above ``floor`` that can be among the best ``k`` >= 1
+    where scores are wrong by ``margin`` / 2: as ``_candidates`` finds them, without its costs for many rows."""
+    columns = len(scores) // _GROUPS
+    if columns > k:
+        highest = scores[: columns * _GROUPS].reshape(_GROUPS, columns).max(axis=0)
+        least = np.partition(highest, columns - k)[columns - k] - margin
+        if least > floor:
+            return (scores >= least).nonzero()[0]
+    return (scores > floor).nonzero()[0]
 
 
 def _place(out: np.ndarray, rows: np.ndarray, query: np.ndarray, position: np.ndarray, exact: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from multihop.data import tokens
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 13)  # evidence is counted once and never again: a larger cache is memory for nothing
 def count_tokens(text: str) -> int:
     """Number of o200k_base tokens; text that looks like a special token counts as plain text."""
     return tokens.count(text) if text else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 from tqdm import tqdm
@@ -15,6 +16,8 @@ from multihop.store import Store
 
 BLOCK = 256
 """Texts per encoded and stored block: what a killed run loses at most."""
+_READ = 4096
+"""Texts whose stored vectors are read at once."""
 _TRUNCATED = "#truncated"
 _encoding = threading.Lock()
 
@@ -25,29 +28,37 @@ def embed(store: Store, embedder: Embedder, texts: Sequence[str], kind: Kind, al
     Missing ones are computed block by block where ``allow``. Raises ReplayMiss where something is missing and
     ``allow`` is false or the model can't be loaded, DataError for a vector that is not finite.
     """
-    distinct = list(dict.fromkeys(texts))
-    if not distinct:
+    row = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    if not row:
         return np.zeros((0, 0), dtype="<f2")
-    space = embedder.space_of(kind)
-    found = store.get_vectors(space, distinct)
-    missing = [t for t in distinct if t not in found]
+    distinct, space = list(row), embedder.space_of(kind)
+    result = np.zeros((0, 0), dtype="<f2")
+    missing: list[str] = []
+
+    def place(found: Mapping[str, np.ndarray]) -> None:  # at once into one array: half the memory of a dictionary
+        nonlocal result
+        for text, vector in found.items():
+            if not result.size:
+                result = np.full((len(row), len(vector)), np.nan, dtype="<f2")
+            result[row[text]] = vector
+
+    for start in range(0, len(distinct), _READ):
+        part = distinct[start : start + _READ]
+        found = store.get_vectors(space, part)
+        missing += [t for t in part if t not in found]
+        place(found)
     if missing and not allow:
         raise ReplayMiss(_miss(space, missing, "live computation is off"))
     # Blocks are cut over all texts, not over the missing ones: a resumed run then encodes the same batches as
     # an uninterrupted one, and so gets the same roundings.
-    for start in tqdm(
-        range(0, len(distinct), BLOCK), desc="embed", disable=None if len(missing) > BLOCK else True
-    ):
-        block = [t for t in distinct[start : start + BLOCK] if t not in found]
-        if block:
-            found.update(_compute(store, embedder, block, kind))
-    result = np.stack([found[t] for t in texts])
-    if not np.isfinite(result).all():
-        row = int(np.flatnonzero(~np.isfinite(result).all(axis=1))[0])
-        raise DataError(
-            f"{space}: the stored vector of {texts[row][:60]!r} is not finite; delete it and run again"
-        )
-    return result
+    blocks = [list(block) for _, block in groupby(missing, key=lambda text: row[text] // BLOCK)]
+    for block in tqdm(blocks, desc="embed", disable=None if len(missing) > BLOCK else True):
+        place(_compute(store, embedder, block, kind))
+    finite = np.isfinite(result).all(axis=1)
+    if not finite.all():
+        text = distinct[int(np.flatnonzero(~finite)[0])]
+        raise DataError(f"{space}: the stored vector of {text[:60]!r} is not finite; delete it and run again")
+    return result if len(row) == len(texts) else result[[row[text] for text in texts]]
 
 
 def truncated_share(store: Store, embedder: Embedder, texts: Sequence[str], kind: Kind = "passage") -> float:

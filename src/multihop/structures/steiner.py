@@ -71,7 +71,8 @@ class _Growth:
             return False
         slack = self.costs[edge] - sum(self._covered(end, now) for end in self.ends[edge])
         if slack > _TIGHT:
-            self._push(now + slack / rate, 1, edge, 0)
+            # Later by at least one step of the rounding: what is rounded back to now would come up for ever.
+            self._push(now + max(slack / rate, _TIGHT), 1, edge, 0)
             return False
         stopped = None if rate == 2 else list(self.members[b if self.active[a] else a])
         self.merges.append((edge, stopped))

@@ -1,0 +1,1 @@
+"""Beyond one machine: shards of the questions fill stores, which are merged; then `dvc repro` replays."""
