@@ -26,7 +26,7 @@ install: .venv/.installed
 	$(PIP) --no-deps -e .
 	@touch $@
 
-.venv/.installed-dev: .venv/.installed requirements-dev.txt requirements-smoke.txt
+.venv/.installed-dev: .venv/.installed requirements-dev.txt requirements-smoke.txt requirements-ray.txt
 	$(PIP) -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-smoke.txt
 	@touch $@

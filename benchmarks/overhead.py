@@ -125,6 +125,7 @@ def counted_apart(params: config.Params) -> Apart:
     from multihop.controller.model import ControllerModel
     from multihop.controller.router import Router
     from multihop.retrieval import dense, embedders
+    from multihop.structures import entities
 
     apart = Apart()
     for embedder in (embedders.TransformerEmbedder, embedders.LsaEmbedder):
@@ -132,6 +133,7 @@ def counted_apart(params: config.Params) -> Apart:
             apart.wrap(embedder, name, "query encoding")
     apart.replace(embedders.TransformerEmbedder, "_build", _once(embedders.TransformerEmbedder._build))
     apart.wrap(dense.DenseIndex, "search", "dense search")
+    apart.wrap(entities, "_recognise", "entity recognition")
     trained: dict[Any, tuple[str, ...]] = {ControllerModel: ("gate", "advantage"), Router: ("route",)}
     if params.networks:
         from multihop.structures.gnn import Network  # torch

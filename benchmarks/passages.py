@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,16 @@ from threadpoolctl import threadpool_limits
 from multihop import jsonl
 from multihop.data.prepare import prepare
 from multihop.retrieval import files
-from multihop.retrieval.dense import DenseIndex
 from multihop.retrieval.embedders import make_embedder
-from multihop.retrieval.lexical import BM25, KeywordIndex
 from multihop.retrieval.sentences import split_chunks
 from multihop.store import Store
 
-SIZES, QUICK = (1_000, 12_000, 100_000), (500, 4_000)
-LSA_SIZES, LSA_QUICK = (1_000, 4_000, 12_000), (500, 2_000)
+SIZES, QUICK = (1_000, 12_000, 100_000), (500, 2_000)
+LSA_SIZES, LSA_QUICK = (1_000, 4_000, 12_000), (250, 1_000)
 QUERIES, K = 50, 10
 LIMIT_MIB = 2048
 LIMIT_EXPONENT = 1.1
-NAME = "2wikimultihopqa"
+NAME, INDEX = "2wikimultihopqa", "writing an index, encoding left out"
 
 
 # -- one size, in a process of its own
@@ -49,6 +47,9 @@ class Steps:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.added: dict[str, float] = {}
+
+    def found(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "added": self.added, "peak": peak_mib()}
 
     @contextmanager
     def step(self, name: str) -> Iterator[Spent]:
@@ -80,34 +81,39 @@ def raw_files(folder: Path, passages: list[tuple[str, str]]) -> None:
     jsonl.write(folder / "questions.jsonl", asked)
 
 
-def one_size(count: int, folder: Path) -> dict[str, Any]:
-    """Everything from raw files to searches over ``count`` passages."""
-    words, steps, embedder = Words(), Steps(), TimedGiven()
-    raw_files(folder / "raw", words.passages(count))
-    questions, keywords = words.questions(QUERIES), words.keywords(QUERIES)
-    del words
-    started = memory_mib()
+VARIANTS, PLACE = ("passages", "chunk1000"), ("prepared", "passages", "index")
+
+
+def prepared(count: int, folder: Path) -> dict[str, Any]:
+    raw_files(folder / "raw", Words().passages(count))
+    steps = Steps()
     with steps.step("preparing the data, two variants"):
-        variants = ("passages", "chunk1000")
-        prepare(folder / "raw", folder / "prepared", NAME, limit=None, limit_train=0, variants=variants)
+        prepare(folder / "raw", folder / "prepared", NAME, limit=None, limit_train=0, variants=VARIANTS)
+    return steps.found()
+
+
+def indexed(count: int, folder: Path) -> dict[str, Any]:
+    steps, embedder, store = Steps(), TimedGiven(), Store(folder / "store.sqlite")
     with steps.step("cutting into sentences"):
         sentences = len(split_chunks(files.read_chunks(folder / "prepared", "passages")))
-    store = Store(folder / "store.sqlite")
-    place = folder / "prepared", "passages", folder / "index"
-    with steps.step("writing an index, encoding left out") as spent:
-        files.build_index(place[0], place[1], embedder, store, place[2])
-    steps.seconds["writing an index, encoding left out"] = spent.cpu - embedder.spent
+    with steps.step(INDEX) as spent:
+        files.build_index(folder / "prepared", "passages", embedder, store, folder / "index")
+    steps.seconds[INDEX] = spent.cpu - embedder.spent
+    return steps.found() | {"sentences": sentences}
+
+
+def searched(count: int, folder: Path) -> dict[str, Any]:
+    """What a run holds: the retriever with all its indexes."""
+    words, steps, store = Words(1), Steps(), Store(folder / "store.sqlite")
+    questions, keywords = words.questions(QUERIES), words.keywords(QUERIES)
+    del words
     with steps.step("opening an index"):
-        r = files.open_retriever(place[0], place[2], place[1], embedder, store)
-    texts = [c.text for c in r.chunks]
+        r = files.open_retriever(folder / "prepared", folder / "index", "passages", Given(), store)
     with steps.step("BM25 index"):
-        r.__dict__["_bm25"] = BM25(texts)
+        r.bm25(questions[0], K)  # an index is built at its first search
     with steps.step("keyword index"):
-        r.__dict__["_keywords"] = KeywordIndex(texts)
-        r.keyword_search(["abc"], K)  # the rest of it is built at the first search
+        r.keyword_search(["abc"], K)
     with steps.step("dense indexes, of passages and sentences"):
-        r.__dict__["_chunk_index"] = DenseIndex(r.chunk_vectors)
-        r.__dict__["_sentence_index"] = DenseIndex(r.sentence_vectors)
         r.dense(questions[0], K), r.semantic_search(questions[0], K)
     for question in questions:
         r.query_vector(question)  # encoding and the store are no part of a search
@@ -119,49 +125,62 @@ def one_size(count: int, folder: Path) -> dict[str, Any]:
     }
     each = {}
     for name, find in searches.items():
-        find(0)
         with timed() as spent:
             for i in range(QUERIES):
                 find(i)
         each[name] = 1000 * spent.cpu / QUERIES
-    found = {"seconds": steps.seconds, "added": steps.added, "ms": each, "sentences": sentences}
-    return found | {"peak": peak_mib(), "started": started}
+    return steps.found() | {"ms": each}
 
 
 def lsa(count: int, folder: Path) -> dict[str, Any]:
-    """Fitting LSA on the passages and their sentences."""
     corpus, steps = chunks(Words().passages(count)), Steps()
     texts = [c.text for c in corpus] + [s.text for s in split_chunks(corpus)]
     with steps.step("fitting LSA"):
         make_embedder("lsa", texts).encode(texts[:1], "passage")
-    return {"seconds": steps.seconds, "added": steps.added, "peak": peak_mib()}
+    return steps.found()
+
+
+MEMORY = {
+    "prepared": "preparing",
+    "indexed": "writing an index",
+    "searched": "searching, all indexes open",
+    "lsa": "fitting LSA",
+}
+JOBS = {job.__name__: job for job in (prepared, indexed, searched, lsa)}
 
 
 # -- the table
 
 
-def fresh(job: str, size: int) -> dict[str, Any]:
-    """``job`` ("size" or "lsa") in a process of its own. Raises CalledProcessError."""
-    command = [sys.executable, __file__, job, str(size)]
+def fresh(job: str, size: int, folder: str) -> dict[str, Any]:
+    """A job in a process of its own, as each stage of the pipeline is. Raises CalledProcessError."""
+    command = [sys.executable, __file__, job, str(size), folder]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measure(quick: bool) -> list[Row]:
-    made = growth("size", QUICK if quick else SIZES)
-    made += growth("lsa", LSA_QUICK if quick else LSA_SIZES)
-    return made + encoding(32 if quick else 512)
+    made: list[Row] = []
+    for jobs, sizes in (
+        (("prepared", "indexed", "searched"), QUICK if quick else SIZES),
+        (("lsa",), LSA_QUICK if quick else LSA_SIZES),
+    ):
+        found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
+        for size in sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                for job in jobs:
+                    found[job].append(fresh(job, size, folder))
+        for job in jobs:
+            made += growth(job, sizes, found[job])
+    return made + encoding(16 if quick else 512)
 
 
-def growth(job: str, sizes: tuple[int, ...]) -> list[Row]:
-    found = [fresh(job, size) for size in sizes]
-    last, at = found[-1], " / ".join(f"{size:,}" for size in sizes)
-    made = []
+def growth(job: str, sizes: Sequence[int], found: list[dict[str, Any]]) -> list[Row]:
+    last, at, made = found[-1], " / ".join(f"{size:,}" for size in sizes), []
     for step in last["seconds"]:
         spent = [f["seconds"][step] for f in found]
-        b = exponent(sizes, spent)
+        b, target = exponent(sizes, spent), f"at most {LIMIT_EXPONENT}"
         note = f"{' / '.join(f'{s:.2f}' for s in spent)} s at {at} passages; {last['added'][step]:.0f} MiB stay"
-        target = f"at most {LIMIT_EXPONENT}"
         made.append(Row("passages", step, b, "exponent of time", None, "", target, b <= LIMIT_EXPONENT, note))
     for name in last.get("ms", {}):
         spent = [f["ms"][name] for f in found]
@@ -169,16 +188,12 @@ def growth(job: str, sizes: tuple[int, ...]) -> list[Row]:
         made.append(Row("passages", f"search: {name}", exponent(sizes, spent), "exponent of time", note=note))
     peaks = [f["peak"] for f in found]
     note = f"{' / '.join(f'{p:.0f}' for p in peaks)} MiB at {at} passages"
-    if job == "lsa":
-        return [*made, Row("passages", "memory of fitting LSA", peaks[-1], "MiB", note=note)]
-    note += f", {last['sentences']:,} sentences at the last; {last['started']:.0f} MiB before the first step"
-    met, what = peaks[-1] <= LIMIT_MIB, "highest memory of one process, all steps"
-    b = exponent(sizes, [f["peak"] - f["started"] for f in found])
-    return [
-        *made,
-        Row("passages", what, peaks[-1], "MiB", None, "", f"at most {LIMIT_MIB}", met, note),
-        Row("passages", "its growth", b, "exponent", None, "", f"at most {LIMIT_EXPONENT}", b <= LIMIT_EXPONENT),
-    ]
+    if "sentences" in last:
+        note += f", {last['sentences']:,} sentences at the last"
+    what, b = f"highest memory: {MEMORY[job]}", exponent(sizes, peaks)
+    met = peaks[-1] <= LIMIT_MIB and b <= LIMIT_EXPONENT
+    target = f"at most {LIMIT_MIB}, exponent at most {LIMIT_EXPONENT}"
+    return [*made, Row("passages", what, peaks[-1], "MiB", None, "", target, met, f"{note}; exponent {b:.2f}")]
 
 
 def encoding(count: int) -> list[Row]:
@@ -195,9 +210,9 @@ def encoding(count: int) -> list[Row]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["size"], ["lsa"]):
-        with threadpool_limits(1), tempfile.TemporaryDirectory() as temporary:
-            print(json.dumps({"size": one_size, "lsa": lsa}[sys.argv[1]](int(sys.argv[2]), Path(temporary))))
+    if sys.argv[1:] and sys.argv[1] in JOBS:
+        with threadpool_limits(1):
+            print(json.dumps(JOBS[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))))
     else:
         for row in measure("--quick" in sys.argv):
             print(f"{row.what}: {row.ours:.4g} {row.unit}; {row.target} {row.met if row.target else ''}; {row.note}")

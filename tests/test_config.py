@@ -523,6 +523,7 @@ def test_environment_values_that_cannot_be(name, value, message):
 
 
 def test_workers_by_endpoint():
+    from multihop.llm.endpoints import Endpoints
     from multihop.session import Session
 
     params = config.parse(
@@ -531,8 +532,7 @@ def test_workers_by_endpoint():
             readers={"scripted": {"endpoint": "scripted", "model": "m"}, "small": {"endpoint": "local", "model": "m"}},
         )
     )
-    session = Session.__new__(Session)
-    session.params, session.env = params, Environment.read({})
-    assert (session.workers("scripted"), session.workers("small")) == (16, 1)
-    session.env = Environment.read({"MULTIHOP_WORKERS": "3"})
-    assert (session.workers("scripted"), session.workers("small")) == (3, 3)
+    for environ, expected in (({}, (64, 1)), ({"MULTIHOP_WORKERS": "3"}, (3, 3))):
+        session = Session.__new__(Session)
+        session.params, session.endpoints = params, Endpoints(params.endpoints, Environment.read(environ))
+        assert (session.workers("scripted"), session.workers("small")) == expected

@@ -389,7 +389,7 @@ def test_numbers_in_the_pages_are_the_codes():
     from multihop import running
     from multihop.controller import bridge, calibration, model, targets
     from multihop.evaluation import judge
-    from multihop.llm import client
+    from multihop.llm import endpoints
     from multihop.methods import dynakrag, guidance, operations, register, s2g_rag
 
     deviations = TEXT[REPO / "docs/deviations.md"]
@@ -403,7 +403,7 @@ def test_numbers_in_the_pages_are_the_codes():
         f"{register.MAX_ITEMS} in all", f"after {register.STALE_LOOPS} loops", f"{judge.JUDGE_TOKENS} tokens",
         f"first {guidance.SEED_CHARACTERS:,} characters", f"loop limit {run['max_loops']}",
         f"{demo.demo.passages} passages",
-        f"{client.RETRIES} retries",
+        f"{endpoints.RETRIES} retries",
         f"the first {demo.data['musique'].questions} of {stages.DEMO_QUESTIONS} questions",
         f"rank {demo.embedders['lsa'].dim}",
         f"{training.questions} train questions of MuSiQue", f"made on {training.tuning_questions} of them",

@@ -16,7 +16,7 @@ from rank_bm25 import BM25Okapi
 
 from multihop import jsonl
 from multihop.errors import ConfigError, DataError, ReplayMiss
-from multihop.retrieval import embedders, specs, substrings, vectors
+from multihop.retrieval import dense, embedders, specs, substrings, vectors
 from multihop.retrieval.dense import DenseIndex
 from multihop.retrieval.embedders import TransformerEmbedder, make_embedder, to_half
 from multihop.retrieval.files import build_index, open_retriever
@@ -267,9 +267,11 @@ def test_kept_counts_do_not_grow_without_bound(monkeypatch):
         assert index._held <= 30 or len(index._known) == 1
 
 
+@pytest.mark.parametrize("small", [0, 1 << 23])
 @pytest.mark.parametrize("k", [1, 5, 300])
-def test_dense_with_many_near_ties_and_duplicates_is_brute_force(k):
+def test_dense_with_many_near_ties_and_duplicates_is_brute_force(k, small, monkeypatch):
     """More equal vectors than the first proposals hold, and others one step of half precision away."""
+    monkeypatch.setattr(dense, "_SMALL", small)
     rng = np.random.default_rng(11)
     base = to_half(rng.normal(size=(1, 16)))
     near = np.repeat(base, 600, axis=0)

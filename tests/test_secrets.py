@@ -25,6 +25,7 @@ from scripted_server import Fail, Say, ScriptedServer, for_kind, in_turn, little
 
 from multihop import config, guard, jsonl
 from multihop.errors import ConfigError, EndpointError
+from multihop.llm.client import ChatClient
 
 KEY = "sk-MARK/7f3a+Zq9~key-0123"
 LOGIN = "MARK~login/55+aa:x"
@@ -203,12 +204,19 @@ def test_a_key_typed_into_params_is_refused_and_not_quoted():
         assert "MARK" not in str(e.value)
 
 
+async def hello(client: ChatClient) -> None:
+    try:
+        await client.chat([{"role": "user", "content": "hi"}], role="reader")
+    finally:
+        await client.endpoints.close()
+
+
 def test_a_library_error_is_free_of_the_key_down_its_chain(tmp_path, serve, monkeypatch):
     serve(Fail(401, "invalid_api_key", f"Incorrect API key provided: {KEY}"))
     monkeypatch.setenv(KEY_ENV, KEY)
     client = make_client(tmp_path, endpoint={"key_env": KEY_ENV})
     with pytest.raises(EndpointError) as error:
-        asyncio.run(client.chat([{"role": "user", "content": "hi"}], role="reader"))
+        asyncio.run(hello(client))
     assert "MARK" not in "".join(traceback.format_exception(error.value)) and error.value.__cause__ is not None
 
 
@@ -237,7 +245,7 @@ def test_a_redirect_to_another_place_takes_no_key_along(tmp_path, serve, monkeyp
     monkeypatch.setenv(URL_ENV, f"http://127.0.0.1:{front.server_address[1]}/v1")
     client = make_client(tmp_path, endpoint={"key_env": KEY_ENV, "url_env": URL_ENV})
     try:
-        asyncio.run(client.chat([{"role": "user", "content": "hi"}], role="reader"))
+        asyncio.run(hello(client))
     finally:
         front.shutdown()
     assert seen and not any("MARK" in header for header in seen)

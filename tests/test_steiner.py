@@ -92,12 +92,12 @@ def test_equal_prizes_choose_the_same_every_time():
 
 def test_an_edge_due_within_the_rounding_of_now_ends(monkeypatch):
     """Half of this cost lies between two steps of the rounding: the edge used to come up at the same time for ever."""
-    push, pushed = _Growth._push, []
+    look, looked = _Growth._edge, []
 
-    def counted(*event):
-        pushed.append(event)
-        assert len(pushed) < 1000
-        push(*event)
+    def counted(self, edge, now):
+        looked.append(now)
+        assert len(looked) < 100
+        return look(self, edge, now)
 
-    monkeypatch.setattr(_Growth, "_push", counted)
-    assert steiner([[0, 1]], [10, 10], [0.904109589]) == ([0, 1], [0])
+    monkeypatch.setattr(_Growth, "_edge", counted)
+    assert steiner([[0, 1]], [10, 10], [1.348971661]) == ([0, 1], [0])

@@ -99,8 +99,7 @@ def build_index(
         "corpus": corpus_digest(chunks),
     }
     out_dir.mkdir(parents=True, exist_ok=True)
-    # meta.json says that the rest is whole: it goes first and comes last, so that a killed build is no index.
-    (out_dir / "meta.json").unlink(missing_ok=True)
+    # meta.json comes last and says that the rest is whole: a killed build is no index.
     np.save(out_dir / "chunks.npy", chunk_vectors, allow_pickle=False)
     np.save(out_dir / "sentences.npy", sentence_vectors, allow_pickle=False)
     jsonl.write(out_dir / "sentences.jsonl", ({"chunk_id": s.chunk_id, "text": s.text} for s in sentences))

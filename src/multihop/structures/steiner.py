@@ -43,6 +43,8 @@ class _Growth:
         self.active = [prize > 0 for prize in prizes]
         self.version = [0] * count
         self.heap: list[tuple[float, int, int, int]] = []
+        self.due: set[tuple[float, int]] = set()
+        """(time, edge) in the heap: an edge that is looked at twice at one time does nothing the second time."""
         self.merges: list[tuple[int, list[int] | None]] = []
         """(edge, nodes of the side that had stopped growing, or None where both grew), in order."""
 
@@ -56,6 +58,7 @@ class _Growth:
         while growing > 1:
             now, is_edge, index, version = heappop(self.heap)
             if is_edge:
+                self.due.discard((now, index))
                 growing -= self._edge(index, now)
             elif self.active[index] and version == self.version[index]:
                 self._settle(index, now)
@@ -65,14 +68,15 @@ class _Growth:
 
     def _edge(self, edge: int, now: float) -> bool:
         """Join the ends of an edge that is covered, else look again later; whether two growing clusters became one."""
-        a, b = (self.of[end] for end in self.ends[edge])
+        one, other = self.ends[edge]
+        a, b = self.of[one], self.of[other]
         rate = self.active[a] + self.active[b]
         if a == b or not rate:
             return False
-        slack = self.costs[edge] - sum(self._covered(end, now) for end in self.ends[edge])
+        slack = self.costs[edge] - (self._covered(one, now) + self._covered(other, now))
         if slack > _TIGHT:
             # Later by at least one step of the rounding: what is rounded back to now would come up for ever.
-            self._push(now + max(slack / rate, _TIGHT), 1, edge, 0)
+            self._look(edge, now + max(slack / rate, _TIGHT))
             return False
         stopped = None if rate == 2 else list(self.members[b if self.active[a] else a])
         self.merges.append((edge, stopped))
@@ -106,16 +110,21 @@ class _Growth:
 
     def _watch(self, cluster: int, now: float) -> None:
         self.version[cluster] += 1
-        self._push(now + self.left[cluster], 0, cluster, self.version[cluster])
+        heappush(self.heap, (round(now + self.left[cluster], DECIMALS), 0, cluster, self.version[cluster]))
 
     def _wake(self, nodes: Sequence[int], now: float) -> None:
         """Look at the edges of nodes that begin to grow."""
         for node in nodes:
             for edge in self._incident[self._at[node] : self._at[node + 1]].tolist():
-                self._push(now, 1, edge, 0)
+                one, other = self.ends[edge]
+                if self.of[one] != self.of[other]:
+                    self._look(edge, now)
 
-    def _push(self, time: float, is_edge: int, index: int, version: int) -> None:
-        heappush(self.heap, (round(time, DECIMALS), is_edge, index, version))
+    def _look(self, edge: int, time: float) -> None:
+        key = (round(time, DECIMALS), edge)
+        if key not in self.due:
+            self.due.add(key)
+            heappush(self.heap, (key[0], 1, edge, 0))
 
 
 def _pruned(
