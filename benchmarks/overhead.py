@@ -5,7 +5,7 @@
 A server on loopback answers at once. Each method answers the project's questions through ``running.run``, records and
 store included, with a fresh store; then the bare client sends the same requests. Counted: the processor time of the
 client's process. Apart, and not in it: encoding queries, dense search, the trained controller's (or network's)
-inference. The project has to be there: ``make repro`` first.
+inference, LinearRAG's entity recognition and G-Retriever's Steiner tree. Each is in the row's note. The project has to be there: ``make repro`` first.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def counted_apart(params: config.Params) -> Apart:
     """The process's own functions wrapped, until the block of this ends."""
     from multihop.controller.model import ControllerModel
     from multihop.controller.router import Router
+    from multihop.methods import g_retriever
     from multihop.retrieval import dense, embedders
     from multihop.structures import entities
 
@@ -134,6 +135,7 @@ def counted_apart(params: config.Params) -> Apart:
     apart.replace(embedders.TransformerEmbedder, "_build", _once(embedders.TransformerEmbedder._build))
     apart.wrap(dense.DenseIndex, "search", "dense search")
     apart.wrap(entities, "_recognise", "entity recognition")
+    apart.wrap(g_retriever, "steiner", "graph search")
     trained: dict[Any, tuple[str, ...]] = {ControllerModel: ("gate", "advantage"), Router: ("route",)}
     if params.networks:
         from multihop.structures.gnn import Network  # torch
