@@ -5,7 +5,9 @@
 A server on loopback answers at once. Each method answers the project's questions through ``running.run``, records and
 store included, with a fresh store; then the bare client sends the same requests. Counted: the processor time of the
 client's process. Apart, and not in it: encoding queries, dense search, the trained controller's (or network's)
-inference, LinearRAG's entity recognition and G-Retriever's Steiner tree. Each is in the row's note. The project has to be there: ``make repro`` first.
+inference; and two searches of a method's own that have no model call in them, LinearRAG's entity recognition (spaCy)
+and G-Retriever's Steiner tree. Each is in the row's note, with the ratio that these two would make. The project has to
+be there: ``make repro`` first.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ WORKERS = 16
 WARM = 3
 """Questions answered before the clock starts: models are loaded by the first."""
 TARGET = 3.0
+OF_THE_METHOD = ("entity recognition", "graph search")
 
 
 # -- the project: this checkout's data, indexes and trainings, with more questions and the loopback server
@@ -175,6 +178,11 @@ class Measured:
         """Our own processor seconds: without what is counted apart."""
         return self.ours.cpu - sum(self.apart.values())
 
+    @property
+    def searched(self) -> float:
+        """Of what is counted apart, the searches of a method's own."""
+        return sum(seconds for what, seconds in self.apart.items() if what in OF_THE_METHOD)
+
 
 def measure_run(root: Path, params: config.Params, name: str, url: str, apart: Apart) -> Measured:
     """One run against the server at ``url``, in a home of its own; then the bare client with the same requests."""
@@ -253,6 +261,9 @@ def _row(method: str, m: Measured) -> rows.Row:
     parts = ", ".join(f"{what} {1000 * s / m.questions:.1f}" for what, s in sorted(m.apart.items()))
     note = f"{m.questions} questions, {m.calls / m.questions:.1f} calls each; {rate}"
     note += f"; apart, ms a question: {parts}" if parts else ""
+    if m.searched:
+        what = " and ".join(name for name in OF_THE_METHOD if name in m.apart)
+        note += f"; with {what} the ratio is {(m.own + m.searched) / m.bare.cpu:.1f}"
     met = each <= TARGET * reference
     named = "the bare openai client"
     return rows.Row("overhead", method, each, "ms CPU a call", reference, named, f"ratio <= {TARGET:g}", met, note)

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-PACKAGES = ("openai", "aiohttp", "faiss-cpu", "rank-bm25", "bm25s", "dvc", "xllamacpp", "sentence-transformers", "numpy")
+PACKAGES = (
+    "openai", "aiohttp", "faiss-cpu", "rank-bm25", "bm25s", "dvc", "xllamacpp", "sentence-transformers", "numpy",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

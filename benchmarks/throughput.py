@@ -109,8 +109,8 @@ def _row(latency: float, concurrency: int, ours: rows.Spent, bare: rows.Spent, c
     busy = ours.cpu / ours.wall
     note = f"client's processor {100 * busy:.0f} % of a core ({1000 * ours.cpu / calls:.2f} ms a call)"
     note += f"; bare client {calls / bare.wall:.0f} calls/s at {100 * bare.cpu / bare.wall:.0f} %"
-    if ideal * ours.cpu / calls > BUSY:
-        note += f"; the ideal rate would take {100 * ideal * ours.cpu / calls:.0f} % of a core: the processor is the limit"
+    if (needed := ideal * ours.cpu / calls) > BUSY:
+        note += f"; the ideal rate would take {100 * needed:.0f} % of a core: the processor is the limit"
     target, met = (f"ratio >= {TARGET:g}", rate >= TARGET * ideal) if concurrency <= UP_TO else ("", None)
     what = f"{1000 * latency:.0f} ms, {concurrency} at once"
     return rows.Row("throughput", what, rate, "calls/s", ideal, "concurrency / latency", target, met, note)

@@ -90,7 +90,8 @@ def test_prices_by_exact_id(tmp_path):
     use = Usage(1, 1_000_000, 500_000)
     assert prices.usd(use, "m-mini") == pytest.approx(0.15 + 0.3)
     assert prices.usd(use, "m-mini", cached_tokens=400_000) == pytest.approx(0.6 * 0.15 + 0.4 * 0.075 + 0.3)
-    with pytest.raises(ConfigError, match=r"prices\.yaml: no price for model 'm'; add under `models:` the line `  m: \{input: …"):
+    line = r"prices\.yaml: no price for model 'm'; add under `models:` the line `  m: \{input: …"
+    with pytest.raises(ConfigError, match=line):
         prices.usd(use, "m")
 
 
