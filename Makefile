@@ -51,7 +51,7 @@ ray: install
 	$(PIP) -r requirements-ray.txt
 
 lint: .venv/.installed-dev
-	.venv/bin/ruff check src tests
+	.venv/bin/ruff check src tests benchmarks
 	.venv/bin/lint-imports
 
 model: install

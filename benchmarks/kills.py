@@ -1,7 +1,8 @@
 """kill -9 at seeded points of every kind of command, and the same command again: ``python benchmarks/kills.py``.
 
 Plays tests/kill_cases.py and the slow ones here: DVC's stages and DVC itself (killed in a stage, beside it, together,
-while dvc.lock is written), and a disk that is full (a small tmpfs; needs root). Writes results/kills.json and .md.
+while dvc.lock is written), a disk that is full (a small tmpfs; needs root), and, beside the kills, one run twice at the
+same time on one store. Writes results/kills.json and .md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,12 +30,14 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 sys.path[:0] = [str(HERE.parent / "src"), str(TESTS)]
 
-from kill_cases import CASES, RUN, Case, Outcome, Place, Stage, as_row, differing  # noqa: E402
+from kill_cases import CASES, RUN, Case, Outcome, Place, Stage, as_row, differing, two_at_once  # noqa: E402
 from killing import Ended, Point  # noqa: E402
 from rows import machine  # noqa: E402
 
 from multihop import jsonl  # noqa: E402
 
+FULL = "full disk: the store's device (tmpfs)"
+TWICE = "two processes on one store"
 REPRO = [sys.executable, str(TESTS / "killing.py"), "dvc", "repro"]
 
 
@@ -163,7 +167,6 @@ def play_full(stage: Stage) -> Outcome | None:
     assert stage.run(RUN, whole).code == 0
     stage.clear()
     place = stage.start("indexed")
-    name = "full disk: the store's device (tmpfs)"
     try:
         with tmpfs(stage.folder / "small", 96) as device:
             small = replace(place, home=device)
@@ -178,7 +181,7 @@ def play_full(stage: Stage) -> Outcome | None:
             equal = not differ and small.entries() == whole.entries()
             again, stored = len(set(before) & set(after)), len(set(after) & held)
             total = (sum(before.values()), sum(after.values()))
-            return Outcome(name, "at 96 KiB", *total, again, stored, equal, intact and small.intact(), problem)
+            return Outcome(FULL, "at 96 KiB", *total, again, stored, equal, intact and small.intact(), problem)
     except (subprocess.CalledProcessError, FileNotFoundError, PermissionError):
         return None
 
@@ -186,54 +189,83 @@ def play_full(stage: Stage) -> Outcome | None:
 # -- the table
 
 
-def table(rows: list[dict[str, Any]], seed: int) -> str:
+def table(rows: list[dict[str, Any]], twice: dict[str, Any], seed: int) -> str:
     done = [row for row in rows if "skipped" not in row]
-    good = sum(row["ok"] for row in done)
     about = "; ".join(f"{name} {value}" for name, value in machine().items() if name in ("processor", "python", "dvc"))
     head = (
-        f"# Kills\n\n`python benchmarks/kills.py --seed {seed}`: {good} of {len(done)} as they should be. {about}.\n\n"
+        f"# Kills\n\n`python benchmarks/kills.py --seed {seed}`: {_counted(done)}. {about}.\n\n"
         "Each line: the command is killed there (or the disk is full), then given again. *Asked*: calls that reached "
         "the endpoint before and after; *again*: of those, asked both times (in flight at the kill; at most two, the "
         "workers); *stored*: of those, answered and stored before, 0 or an error. *Equal*: every file of the project "
-        "and every entry of the store as after an uninterrupted run. *Intact*: SQLite's integrity check, twice.\n\n"
+        "and every entry of the store as after an uninterrupted run. *Intact*: SQLite's integrity check, twice. "
+        "*Ledger*, under a ceiling: the calls it holds in the end; none reserved, no fewer than were answered, no more "
+        "than were asked or reserved at the kill.\n\n"
         "DVC writes dvc.lock in place and refuses half of one: `rm dvc.lock` (or `git checkout dvc.lock`) first; the "
         "stages then replay from the store.\n\n"
-        "| where | when | asked | again | stored | equal | intact |\n|---|---|---:|---:|---:|---|---|\n"
+        "| where | when | asked | again | stored | equal | intact | ledger |\n|---|---|---:|---:|---:|---|---|---:|\n"
     )
+    said = {True: "yes", False: "NO"}
     lines = [
-        f"| {row['case']} | skipped: {row['skipped']} | | | | | |" if "skipped" in row else
+        f"| {row['case']} | skipped: {row['skipped']} | | | | | | |" if "skipped" in row else
         f"| {row['case']} | {row['moment'].replace('|', ', ')} | {row['asked_before']} + {row['asked_after']} | "
-        f"{row['asked_again']} | {row['stored_asked_again']} | {'yes' if row['equal'] else 'NO'} | "
-        f"{'yes' if row['integrity'] else 'NO'} |{' ' + row['problem'] if row['problem'] else ''}"
+        f"{row['asked_again']} | {row['stored_asked_again']} | {said[row['equal']]} | {said[row['integrity']]} | "
+        f"{'' if row['charged'] is None else row['charged']} |{' ' + row['problem'] if row['problem'] else ''}"
         for row in rows
     ]  # fmt: skip
-    return head + "\n".join(lines) + "\n"
+    both = (
+        "\n## Two processes on one store\n\nOne run, started twice at the same time. *Equal*: both processes' records, "
+        "every entry of the store, and every request that was asked, as with one undisturbed process.\n\n"
+        "| requests needed | asked | by each | asked twice | entries | equal | intact |\n"
+        "|---:|---:|---:|---:|---:|---|---|\n"
+        f"| {twice['needed']} | {twice['asked']} | {' + '.join(map(str, twice['asked_by_each']))} | "
+        f"{twice['asked_twice']} | {twice['entries']} | {said[twice['equal']]} | {said[twice['integrity']]} |\n"
+    )
+    return head + "\n".join(lines) + "\n" + both
+
+
+def _counted(done: list[dict[str, Any]]) -> str:
+    """How many ended as they should, and how."""
+    good = [row for row in done if row["ok"]]
+    first = Counter(row["first"] for row in good if row["first"])
+    apart = "".join(f", {n} after `{command}`" for command, n in first.items())
+    wrong = f"; {len(done) - len(good)} **not as it should be**" if len(good) < len(done) else ""
+    return f"{len(good) - first.total()} of {len(done)} go on by the same command{apart}{wrong}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="cases whose name holds this; nothing is written then")
     options = parser.parse_args()
+    chosen = [case for case in [*CASES, *DVC_CASES] if options.only in case.name]
+    full, both = options.only in FULL, options.only in TWICE
+    if not (chosen or full or both):
+        parser.error(f"--only {options.only!r}: no case has that in its name")
+    rows: list[dict[str, Any]] = []
+    twice: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder), options.seed)
-        rows: list[dict[str, Any]] = []
         try:
-            for case in [c for c in [*CASES, *DVC_CASES] if options.only in c.name]:
+            for case in chosen:
                 outcome = stage.play(case) if isinstance(case, Case) else play_dvc(stage, case)
-                rows.append(as_row(outcome))
+                remove = f"rm {case.remove}" if isinstance(case, DvcCase) and case.remove else ""
+                rows.append(as_row(outcome) | {"first": remove})
                 print(jsonl.dumps(rows[-1]), flush=True)
-            if options.only in "full disk: tmpfs":
+            if full:
                 outcome = play_full(stage)
-                skipped = {"case": "full disk: the store's device (tmpfs)", "skipped": "needs root to mount one"}
-                rows.append(as_row(outcome) if outcome else skipped)
+                skipped = {"case": FULL, "skipped": "needs root to mount one"}
+                rows.append(as_row(outcome) | {"first": ""} if outcome else skipped)
                 print(jsonl.dumps(rows[-1]), flush=True)
+            if both:
+                twice = two_at_once(stage)
+                print(jsonl.dumps(twice), flush=True)
         finally:
             stage.close()
     if not options.only:
-        jsonl.write_json(HERE / "results/kills.json", {"seed": options.seed, "machine": machine(), "rows": rows})
-        jsonl.write_text(HERE / "results/kills.md", table(rows, options.seed))
-    return 0 if all(row.get("ok", True) for row in rows) else 1
+        result = {"seed": options.seed, "machine": machine(), "rows": rows, "two_processes": twice}
+        jsonl.write_json(HERE / "results/kills.json", result)
+        jsonl.write_text(HERE / "results/kills.md", table(rows, twice, options.seed))
+    return 0 if all(row.get("ok", True) for row in rows) and twice.get("equal", True) else 1
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def counted_apart(params: config.Params) -> Apart:
     from multihop.controller.router import Router
     from multihop.methods import g_retriever
     from multihop.retrieval import dense, embedders
-    from multihop.structures import entities
+    from multihop.structures import entities, lightrag_adapter
 
     apart = Apart()
     for embedder in (embedders.TransformerEmbedder, embedders.LsaEmbedder):
@@ -137,6 +137,11 @@ def counted_apart(params: config.Params) -> Apart:
             apart.wrap(embedder, name, "query encoding")
     apart.replace(embedders.TransformerEmbedder, "_build", _once(embedders.TransformerEmbedder._build))
     apart.wrap(dense.DenseIndex, "search", "dense search")
+    if "lightrag" in first_runs(params):
+        lightrag_adapter.require()  # the package's store makes the root logger a loud one, this does not
+        import nano_vectordb
+
+        apart.wrap(nano_vectordb.NanoVectorDB, "query", "dense search")
     apart.wrap(entities, "_recognise", "entity recognition")
     apart.wrap(g_retriever, "steiner", "graph search")
     trained: dict[Any, tuple[str, ...]] = {ControllerModel: ("gate", "advantage"), Router: ("route",)}

@@ -161,6 +161,7 @@ def fresh(job: str, size: int, folder: str) -> dict[str, Any]:
 
 def measure(quick: bool) -> list[Row]:
     made: list[Row] = []
+    encoded = encoding(16 if quick else 512)
     for jobs, sizes in (
         (("prepared", "indexed", "searched"), QUICK if quick else SIZES),
         (("lsa",), LSA_QUICK if quick else LSA_SIZES),
@@ -172,7 +173,18 @@ def measure(quick: bool) -> list[Row]:
                     found[job].append(fresh(job, size, folder))
         for job in jobs:
             made += growth(job, sizes, found[job])
-    return made + encoding(16 if quick else 512)
+            if job == "indexed" and encoded:
+                made.append(whole_build(sizes, found[job], encoded[0].ours))
+    return made + encoded
+
+
+def whole_build(sizes: Sequence[int], found: list[dict[str, Any]], rate: float) -> Row:
+    """Writing as measured, and encoding at ``rate`` texts a second, which grows as the texts do."""
+    spent = [f["seconds"][INDEX] + (n + f["sentences"]) / rate for n, f in zip(sizes, found, strict=True)]
+    b, note = exponent(sizes, spent), " / ".join(f"{s:,.0f}" for s in spent)
+    note += f" s at {' / '.join(f'{size:,}' for size in sizes)} passages: written as above, encoded at the rate below"
+    what, target = "an index, encoded and written", f"at most {LIMIT_EXPONENT}"
+    return Row("passages", what, b, "exponent of time", None, "", target, b <= LIMIT_EXPONENT, note)
 
 
 def growth(job: str, sizes: Sequence[int], found: list[dict[str, Any]]) -> list[Row]:

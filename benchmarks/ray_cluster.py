@@ -5,7 +5,8 @@
 
 The model is the tests' scripted server. The runs of a small project are answered (a) alone, (b) by `RUNNER=ray multihop
 warm` on two nodes, the second of which is killed (SIGKILL, its raylet and all its processes) once half of the requests
-are answered; what (b) merged is then replayed with MULTIHOP_LIVE=never.
+are answered; what (b) merged is then replayed by `dvc repro` with MULTIHOP_LIVE=never: a stage for each run, and the
+scores.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, TypeVar
 REPO = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPO / "tests"), str(REPO / "src")]
 
+import yaml  # noqa: E402
 from project_fixture import QUESTIONS, URL_ENV, gold_row, make_project, records_file  # noqa: E402
 from rows import machine  # noqa: E402
 from scripted_server import ScriptedServer, body_hash  # noqa: E402
@@ -40,6 +42,7 @@ SHARDS, CHUNK, DELAY_S, LIMIT_S = 4, 2, 0.05, 300
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 """Loopback, but not 127.0.0.1, which Ray replaces by the machine's address (Linux has all of 127.0.0.0/8)."""
 T = TypeVar("T")
+DVC = [sys.executable, "-m", "dvc"]
 QUICK_DEATH = {  # a node counts as dead after some seconds without a sign of life, not after half a minute
     "health_check_initial_delay_ms": 5000,
     "health_check_period_ms": 1000,
@@ -81,11 +84,36 @@ def answered(root: Path, **environ: str) -> dict[str, bytes]:
             await running.run(session, run)
         await stages.score_all(session)
 
-    shutil.rmtree(root / "results", ignore_errors=True)
     in_session(root, work, **environ)
+    return results(root)
+
+
+def results(root: Path) -> dict[str, bytes]:
+    """The records and scores of all runs, by file; they are taken away."""
     files = [records_file(root, run) for run in config.load(root / "params.yaml").runs]
-    files += sorted((root / "results/scores").rglob("*.jsonl"))
-    return {str(f.relative_to(root)): f.read_bytes() for f in files}
+    files += [*sorted((root / "results/scores").rglob("*.jsonl")), root / "results/metrics.json"]
+    found = {str(f.relative_to(root)): f.read_bytes() for f in files}
+    shutil.rmtree(root / "results")
+    return found
+
+
+def reproduced(root: Path, **environ: str) -> dict[str, bytes]:
+    """As ``answered``, by `dvc repro` over the stages of dvc.yaml that a store can replay. Raises RuntimeError."""
+    multihop = f"{sys.executable} -m multihop.cli"
+    made = {"deps": ["params.yaml", "data/index"], "outs": ["results/runs/${item}"]}
+    scores = {"deps": ["results/runs"], "outs": ["results/scores", {"results/metrics.json": {"cache": False}}]}
+    runs = list(config.load(root / "params.yaml").runs)
+    stages_of = {
+        "run": {"foreach": runs, "do": {"cmd": f"{multihop} run ${{item}}", **made}},
+        "score": {"cmd": f"{multihop} score", **scores},
+    }
+    jsonl.write_text(root / "dvc.yaml", yaml.safe_dump({"stages": stages_of}))
+    env = os.environ | {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(root / ".dvc/site")} | environ
+    for command in (["init", "--no-scm", "--quiet"], ["repro"]):
+        done = subprocess.run([*DVC, *command], cwd=root, env=env, text=True, capture_output=True, timeout=LIMIT_S)
+        if done.returncode:
+            raise RuntimeError(f"dvc {command[0]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    return results(root)
 
 
 def asked_by(root: Path, chunks: list[warming.Chunk], **environ: str) -> set[str]:
@@ -142,7 +170,8 @@ def with_a_killed_node(root: Path, home: Path, server: ScriptedServer, needed: i
         cluster.shutdown()
 
 
-def measure(folder: Path, questions: int) -> dict[str, Any]:
+def measure(folder: Path, questions: int, dvc: bool) -> dict[str, Any]:
+    """``dvc``: replay by `dvc repro`; else by the same stages in this process, which takes seconds less a stage."""
     root, home = project(folder / "project", questions), folder / "driver"
     with ScriptedServer(delay=DELAY_S) as server:
         os.environ[URL_ENV] = server.url
@@ -157,7 +186,8 @@ def measure(folder: Path, questions: int) -> dict[str, Any]:
         chunks = [warming.Chunk(r["run"], r["dataset"], r["setting"], tuple(r["ids"])) for r in lost]
         again = {body for body, n in counts.items() if n > 1}
         replay = {"MULTIHOP_HOME": str(home), "MULTIHOP_LIVE": "never"}
-        replayed, in_flight = answered(root, **replay), asked_by(root, chunks, **replay)
+        in_flight, began = asked_by(root, chunks, **replay), time.monotonic()
+        replayed, repro_s = (reproduced if dvc else answered)(root, **replay), time.monotonic() - began
         assert server.counts == counts, "the replay asked something"
     return {
         "questions": questions,
@@ -172,8 +202,10 @@ def measure(folder: Path, questions: int) -> dict[str, Any]:
         "asked_again": len(again),
         "asked_at_most": max(counts.values()),
         "again_beyond_lost_chunks": len(again - in_flight),
+        "replayed_by": "dvc repro" if dvc else "the stages in one process",
         "replay_equal": replayed == expected,
         "seconds": round(seconds, 1),
+        "repro_seconds": round(repro_s, 1),
         "said": said,
     }
 
@@ -190,17 +222,27 @@ def markdown(result: dict[str, Any]) -> str:
         "asked_again": "of them a second time",
         "asked_at_most": "times that one was asked at most",
         "again_beyond_lost_chunks": "of these, outside the lost chunks",
-        "replay_equal": "replayed without a live call: records and scores equal to the byte",
+        "replayed_by": "replayed, without a live call, by",
+        "replay_equal": "records, scores and metrics then equal to the byte",
         "seconds": "seconds, with the cluster's start",
+        "repro_seconds": "seconds of the replay",
     }
     shown = {k: ("yes" if v else "no") if isinstance(v, bool) else v for k, v in result.items()}
-    lines = ["| Two Ray nodes, one killed midway | |", "|---|---|", *(f"| {t} | {shown[k]} |" for k, t in told.items())]
-    return "\n".join(lines) + "\n"
+    packages = {"ray": result["ray"]} | result["machine"]
+    about = "; ".join(f"{name} {packages[name]}" for name in ("processor", "python", "ray", "dvc") if name in packages)
+    head = (
+        f"# Two Ray nodes, one killed midway\n\n`python benchmarks/ray_cluster.py`: {result['questions']} questions. "
+        f"{about}.\n\nBoth nodes are processes of this machine; the second is killed (SIGKILL, with all its processes) "
+        "once half of the requests are answered. The driver merges what the workers stored. The replay "
+        "(MULTIHOP_LIVE=never) is compared with a run on one machine that nothing disturbed.\n\n"
+        "| what | |\n|---|---:|\n"
+    )
+    return head + "\n".join(f"| {text} | {shown[key]} |" for key, text in told.items()) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="12 questions in place of 60")
+    parser.add_argument("--quick", action="store_true", help="12 questions in place of 60, replayed without DVC")
     parser.add_argument("--out", type=Path, default=REPO / "benchmarks/results/ray.json")
     options = parser.parse_args()
     import ray
@@ -211,7 +253,7 @@ def main() -> None:
     os.environ |= {"PYTHONPATH": str(REPO / "src"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="mh-") as folder:
         os.environ |= {"RAY_TMPDIR": folder, "TMPDIR": folder}  # so that nothing stays, of a killed worker neither
-        result = measure(Path(folder), 12 if options.quick else 60)
+        result = measure(Path(folder), 12 if options.quick else 60, dvc=not options.quick)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     result |= {"ray": ray.__version__, "machine": machine()}
     jsonl.write_json(options.out, result)

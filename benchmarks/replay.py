@@ -77,7 +77,7 @@ async def answered(session: Any, run: str, dataset: str, setting: str, rounds: i
     """(calls, processor seconds) of a cell's questions, one after another."""
     from multihop import running
     from multihop.data import splits
-    from multihop.llm.gathering import each
+    from multihop.gathering import each
 
     cell = running.open_cell(session, run, dataset, setting)
     questions = splits.questions(session.prepared(dataset))[: session.params.run(run).questions]

@@ -70,6 +70,8 @@ def rate(
 def measure(quick: bool) -> list[Row]:
     sizes, few = ((10_000,), 8) if quick else ((10_000, 100_000), 256)
     words = Words()
+    import torch  # noqa: F401  what is loaded later is not limited
+
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         faiss.omp_set_num_threads(1)
         made = build(chunks(words.passages(few)), Path(folder) / "build")

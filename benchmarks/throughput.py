@@ -26,8 +26,8 @@ import yaml
 
 from multihop import config
 from multihop.environment import Environment
+from multihop.gathering import gathered
 from multihop.llm.client import ChatClient, Reply
-from multihop.llm.gathering import gathered
 from multihop.session import Session
 
 REPO = Path(__file__).resolve().parents[1]

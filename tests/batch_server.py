@@ -6,6 +6,7 @@ import email
 import email.policy
 import itertools
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +23,23 @@ class BatchServer(ScriptedServer):
     ends_as: str = "completed"
     lose_creations: int = 0
     """The answers to so many creations are dropped, though the batch was made."""
+    broken: str = ""
+    """What is answered with 500: "upload", "create", "poll" or "content"."""
+    refuses: str = ""
+    """What is answered with 400."""
+    may_create: threading.Event = field(default_factory=threading.Event)
+    """Cleared, a creation waits; ``creating`` says that one does."""
+    creating: threading.Event = field(default_factory=threading.Event)
+    lists: int = 0
+    """How often all batches were asked for."""
     files: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, dict[str, Any]] = field(default_factory=dict)
     in_batches: list[Body] = field(default_factory=list)
     """Bodies that a batch answered, each as often as it was paid for."""
     numbers: Any = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.may_create.set()
 
     def handler(self) -> type[Handler]:
         return BatchHandler
@@ -69,9 +82,19 @@ class BatchServer(ScriptedServer):
 class BatchHandler(Handler):
     owner: BatchServer
 
+    def fails(self, what: str) -> bool:
+        for status, failing in ((500, self.owner.broken), (400, self.owner.refuses)):
+            if what == failing:
+                self._send(status, {"error": {"message": f"{what} fails"}})
+                return True
+        return False
+
     def do_GET(self) -> None:
         parts = self.path.partition("?")[0].split("/")[2:]
+        if len(parts) > 1 and self.fails("poll" if parts[0] == "batches" else "content"):
+            return
         if parts == ["batches"]:
+            self.owner.lists += 1
             found = list(reversed(self.owner.batches.values()))
             self._send(200, {"object": "list", "data": found, "has_more": False})
         elif parts[0] == "batches":
@@ -92,11 +115,15 @@ class BatchHandler(Handler):
         if kind not in ("files", "batches"):
             return super().do_POST()
         data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.fails("upload" if kind == "files" else "create"):
+            return None
         if kind == "files":
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
             form = email.message_from_bytes(head + data, policy=email.policy.HTTP)
             [content] = [part.get_payload(decode=True) for part in form.iter_parts() if part.get_filename()]
             return self._send(200, self.owner.add_file(content))
+        self.owner.creating.set()
+        self.owner.may_create.wait(timeout=60)
         batch = self.owner.add_batch(json.loads(data))
         if self.owner.lose_creations:
             self.owner.lose_creations -= 1

@@ -64,8 +64,13 @@ class HostileServer(ScriptedServer):
     oversize: int = 17 * 2**20
     tried: Counter[str] = field(default_factory=Counter)
     """Attempts by what was done to them ("none" too)."""
-    hit: set[str] = field(default_factory=set)
-    """Requests (their hashes) of which an attempt went wrong."""
+    played: dict[str, list[str]] = field(default_factory=dict)
+    """What was done to each attempt at a request (by its hash), in order; "" where nothing was."""
+
+    @property
+    def hit(self) -> set[str]:
+        """Requests of which an attempt went wrong."""
+        return {request for request, kinds in self.played.items() if any(kinds)}
 
     def handler(self) -> type[Handler]:
         return _Hostile
@@ -74,8 +79,7 @@ class HostileServer(ScriptedServer):
         with self._lock:
             kind = self.plan.fault(body_hash(body), self.counts[body_hash(body)] - 1)
             self.tried[kind or "none"] += 1
-            if kind:
-                self.hit.add(body_hash(body))
+            self.played.setdefault(body_hash(body), []).append(kind or "")
         return kind
 
 

@@ -46,6 +46,8 @@ class Case:
     """What is there: bare (prepared data), indexed, answered (two runs and their store), recorded (a recording)."""
     dies: bool = True
     """False: the disk is full, and the command ends by itself with a line that says so."""
+    ceiling: bool = False
+    """Under a ceiling that is far away, so that each call is reserved and settled; the ledger's sums are checked."""
 
 
 CASES = [
@@ -56,6 +58,12 @@ CASES = [
     Case("store: vectors, between INSERT and COMMIT", RUN, Point("sql", "INTO vectors", "after")),
     Case("store: vectors are committed, not used yet", RUN, Point("sql", "^COMMIT", "after")),
     Case("spending: before its COMMIT", RUN, Point("sql", "^COMMIT", base="spending")),
+    Case("ceiling: in a reservation, before its COMMIT", RUN, Point("sql", "INTO reserved", "after", base="spending"),
+         ceiling=True),
+    Case("ceiling: in a settlement, before its COMMIT", RUN,
+         Point("sql", "DELETE FROM reserved", "after", base="spending"), ceiling=True),
+    Case("ceiling: reserved or settled, nothing done with it yet", RUN,
+         Point("sql", "^COMMIT", "after", base="spending"), ceiling=True),
     Case("run: between two records", RUN, Point("call", "multihop.spool:Progress.step", "after")),
     Case("run: after a record, before it is kept", RUN, Point("call", "multihop.spool:Spool.add")),
     Case("run: within the writing of records", RUN, Point("write", RECORDS, "within")),
@@ -104,6 +112,8 @@ class Outcome:
     integrity: bool
     """``PRAGMA integrity_check`` after the kill and at the end."""
     problem: str = ""
+    charged: int | None = None
+    """Under a ceiling: the calls in the ledger at the end."""
 
     @property
     def ok(self) -> bool:
@@ -118,10 +128,10 @@ class Place:
     root: Path
     home: Path
 
-    def environment(self, url: str) -> dict[str, str]:
+    def environment(self, url: str, **more: str) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
         ours = {"MULTIHOP_HOME": str(self.home), URL_ENV: url, "MULTIHOP_WORKERS": str(WORKERS)}
-        return kept | ours | {"PYTHONPATH": SRC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        return kept | ours | {"PYTHONPATH": SRC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | more
 
     def files(self) -> dict[str, bytes]:
         """Every file of the project but DVC's own and a clock's."""
@@ -143,6 +153,13 @@ class Place:
             return list(store.rows())
         finally:
             store.close()
+
+    def ledger(self) -> tuple[int, int]:
+        """(calls spent, reservations left), read past the ledger, whose opening would sweep."""
+        with closing(sqlite3.connect(self.home / "spending.sqlite")) as db:
+            [(calls,)] = db.execute("SELECT total(calls) FROM spent")
+            [(left,)] = db.execute("SELECT count(*) FROM reserved")
+        return int(calls), left
 
     def stored(self) -> set[str]:
         """Hashes of the request bodies whose answers are stored."""
@@ -175,8 +192,8 @@ class Stage:
         self.zygote.close()
         self.server.__exit__()
 
-    def run(self, command: str, place: Place, point: Point | None = None) -> Ended:
-        return self.zygote.run(command.split(), place.root, place.environment(self.server.url), point)
+    def run(self, command: str, place: Place, point: Point | None = None, **environ: str) -> Ended:
+        return self.zygote.run(command.split(), place.root, place.environment(self.server.url, **environ), point)
 
     def start(self, name: str) -> Place:
         """A fresh copy of a project."""
@@ -222,22 +239,31 @@ class Stage:
     def play(self, case: Case) -> Outcome:
         """An uninterrupted run, a killed one, the same command again; compared."""
         rng = random.Random(f"{self.seed}:{case.name}")
+        environ = {"MULTIHOP_MAX_CALLS": "100000"} if case.ceiling else {}
         whole = self.start(case.start)
         self.clear()
         began = time.monotonic()
-        ended = self.run(case.command, whole, case.point)
+        ended = self.run(case.command, whole, case.point, **environ)
         seconds, needed = time.monotonic() - began, sum(self.clear().values())
         assert ended.code == 0, ended.said
         place = self.start(case.start)
         if case.point is None:
             first, moment = self._from_outside(case, place, rng.uniform(0.05, 0.9), seconds, needed)
         else:
-            first, moment = self._at_point(case, place, case.point, whole, ended.passed, rng)
+            first, moment = self._at_point(case, place, case.point, whole, ended.passed, rng, environ)
+        answered = self.server.answered.total()
         before, held, intact = self.clear(), place.stored(), place.intact()
-        second = self.run(case.command, place)
+        second = self.run(case.command, place, **environ)
+        answered += self.server.answered.total()
         after = self.clear()
         differ = differing(place, whole)
         problem = _problem(case, first, second) or ", ".join(differ)
+        charged = None
+        if case.ceiling:
+            charged, left = place.ledger()
+            # What was reserved at the kill counts as spent, whether or not it had left the machine.
+            if left or not answered <= charged <= before.total() + after.total() + WORKERS:
+                problem = problem or f"the ledger has {charged} calls for {answered} answers, and {left} reservations"
         again = set(before) & set(after)
         return Outcome(
             case.name,
@@ -249,10 +275,18 @@ class Stage:
             not differ and place.entries() == whole.entries(),
             intact and place.intact(),
             problem,
+            charged,
         )
 
     def _at_point(
-        self, case: Case, place: Place, point: Point, whole: Place, passes: int, rng: random.Random
+        self,
+        case: Case,
+        place: Place,
+        point: Point,
+        whole: Place,
+        passes: int,
+        rng: random.Random,
+        environ: dict[str, str],
     ) -> tuple[Ended, str]:
         if point.kind == "pages":
             empty, full = _pages(place), _pages(whole)
@@ -260,11 +294,9 @@ class Stage:
         else:
             assert passes, f"{case.name}: {case.command} does not pass there"
             nth, moment = rng.randint(1, passes), "pass {} of " + str(passes)
-        return self.run(case.command, place, replace(point, nth=nth)), moment.format(nth)
+        return self.run(case.command, place, replace(point, nth=nth), **environ), moment.format(nth)
 
-    def _from_outside(
-        self, case: Case, place: Place, share: float, seconds: float, needed: int
-    ) -> tuple[Ended, str]:
+    def _from_outside(self, case: Case, place: Place, share: float, seconds: float, needed: int) -> tuple[Ended, str]:
         """SIGKILL once ``share`` of the calls was answered, and a moment more."""
         wanted = max(1, int(share * needed))
         pid, said = self.zygote.start(case.command.split(), place.root, place.environment(self.server.url))
@@ -274,6 +306,37 @@ class Stage:
         time.sleep(share * seconds / needed)
         os.kill(pid, signal.SIGKILL)
         return self.zygote.wait(pid, said), f"after {wanted} of {needed} answers"
+
+
+def two_at_once(stage: Stage) -> dict[str, Any]:
+    """One run twice at the same time on one store: what was asked, and whether all is as after one undisturbed run.
+
+    One process has one question in flight, the other three, so that neither just follows the other.
+    """
+    alone = stage.start("indexed")
+    stage.server.delay = 0.02
+    stage.clear()
+    single = stage.run(RUN, alone)
+    needed = stage.clear()
+    places = [stage.start("indexed"), stage.start("indexed")]
+    shared = [Place(place.root, places[0].home) for place in places]
+    environs = [p.environment(stage.server.url, MULTIHOP_WORKERS=n) for p, n in zip(shared, "13", strict=True)]
+    started = [stage.zygote.start(RUN.split(), p.root, e) for p, e in zip(shared, environs, strict=True)]
+    ended = [stage.zygote.wait(*process) for process in started]
+    stage.server.delay = 0.0
+    asked, entries = stage.clear(), shared[0].entries()
+    return {
+        "codes": [e.code for e in (single, *ended)],
+        "needed": needed.total(),
+        "asked": asked.total(),
+        "asked_twice": sum(n > 1 for n in asked.values()),
+        "asked_by_each": [int(e.said.split(" live calls")[0].rsplit(" ", 1)[-1]) if not e.code else 0 for e in ended],
+        "entries": len(entries),
+        "equal": asked == needed
+        and entries == alone.entries()
+        and all(differing(place, alone) == [] for place in shared),
+        "integrity": shared[0].intact(),
+    }
 
 
 def _pages(place: Place) -> int:

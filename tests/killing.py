@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -276,10 +276,6 @@ def _forked(request: dict[str, Any]) -> int:
         sys.stdout.flush(), sys.stderr.flush()
     finally:
         os._exit(code)
-
-
-def at(point: Point, nth: int) -> Point:
-    return replace(point, nth=nth)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from project_fixture import URL_ENV, make_client
 from scripted_server import DROP, OVERFLOW, QUOTA, Fail, Say, ScriptedServer, in_turn
 
 from multihop.errors import BudgetExceeded, ConfigError, EndpointError, ReplayMiss
-from multihop.llm.client import ChatClient, ContextOverflow, Refused, Reply
+from multihop.llm.client import ChatClient, ContextOverflow, NoAnswer, Refused, Reply
 from multihop.store import Store
 from multihop.types import Usage
 
@@ -94,7 +94,7 @@ def test_the_second_of_two_asks_itself_where_the_first_failed(home, serve):
         return both
 
     results = asyncio.run(work())
-    assert sorted(type(r).__name__ for r in results) == ["BadRequestError", "Reply"] and len(server.bodies) == 2
+    assert sorted(type(r).__name__ for r in results) == ["NoAnswer", "Reply"] and len(server.bodies) == 2
 
 
 def test_where_another_process_was_first_its_answer_is_the_one(home, serve):
@@ -217,7 +217,61 @@ def test_a_bad_request_is_not_retried(home, serve):
     assert len(server.bodies) == 1
 
 
+PASSAGE = "no such field in 'The context window of the harbour exceeds its length; insufficient_quota, it says'"
+
+
+@pytest.mark.parametrize("status", [400, 402, 422])
+def test_an_error_that_quotes_a_passage_is_judged_by_what_the_endpoint_says(home, serve, status):
+    serve(Fail(status, "invalid_request", "1 validation error. " + "The input is " + "x" * 200 + PASSAGE))
+    client = make_client(home)
+    with pytest.raises(NoAnswer, match="turns the request down"):
+        ask(client)
+    assert list(client.store.rows()) == []
+
+
+def test_a_passing_error_that_quotes_a_used_up_quota_is_retried(home, serve):
+    server = serve(in_turn([Fail(429, "rate_limit_exceeded", PASSAGE)], then=lambda body: HI))
+    assert ask(make_client(home))[0].text == "hi there" and len(server.bodies) == 2
+
+
+@pytest.mark.parametrize("to", ["/v1/chat/completions/", "/login"])
+def test_a_redirect_ends_in_an_answer_or_in_one_line(home, serve, monkeypatch, to):
+    from scripted_server import Handler
+
+    server, post = serve(HI), Handler.do_POST
+
+    def redirected(handler: Handler) -> None:
+        if handler.path != "/v1/chat/completions":
+            return post(handler)
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        handler.send_response(307)
+        handler.send_header("Location", to)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    monkeypatch.setattr(Handler, "do_POST", redirected)
+    client = make_client(home)
+    if to == "/login":
+        with pytest.raises(EndpointError, match=r"redirects to .*/login: give its address as it is"):
+            ask(client)
+    else:
+        assert ask(client)[0].text == "hi there" and len(server.bodies) == 1
+
+
 # -- odd replies
+
+
+def test_names_of_model_and_build_that_no_file_can_hold_are_mended(home, serve, monkeypatch):
+    import scripted_server
+
+    completion = scripted_server.completion
+    odd = {"model": "m\ud83d" * 300, "system_fingerprint": ["no", "text"]}
+    monkeypatch.setattr(scripted_server, "completion", lambda body, outcome: completion(body, outcome) | odd)
+    serve(HI)
+    client = make_client(home)
+    ask(client)
+    [row] = client.store.rows()
+    assert row["response"]["model"] == "m?" * 100 and row["response"]["fingerprint"] is None
 
 
 def test_null_content_is_an_empty_text(home, serve):

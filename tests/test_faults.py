@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import every_method
+import fault_cases as cases
 import pytest
 from hostile_server import ALTERED, FATAL, HANGING, HARMLESS, PASSING, HostileServer, Plan
 from project_fixture import URL_ENV, make_client, records_file, records_of, run_project
 from scripted_server import Fail, Say, little_model, question_of
 
-from multihop import config, stages
+from multihop import jsonl
 from multihop.errors import EndpointError, MultihopError
 from multihop.llm.client import NoAnswer, Refused
-from multihop.session import opened
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 HI = Say("hi there, and more than eight letters")
@@ -154,56 +157,96 @@ def test_a_question_whose_calls_all_fail_is_an_error_and_is_asked_again(project,
     assert records_file(root, "vanilla").read_bytes() == records_file(whole, "vanilla").read_bytes()
 
 
-def through(root: Path) -> dict[str, bytes]:
-    """All runs, scored: the bytes of every record and score."""
-    for run in RUNS:
-        run_project(root, run)
+# -- whole pipelines
 
-    async def scored() -> None:
-        async with opened(config.load(root / "params.yaml"), root) as session:
-            await stages.score_all(session)
 
-    asyncio.run(scored())
-    return {str(p.relative_to(root)): p.read_bytes() for p in sorted((root / "results").rglob("*.json*"))}
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """Three runs and their scores without a fault."""
+    return cases.play(tmp_path_factory.mktemp("good"), cases.three_runs(9), Plan(share=0))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whole_pipelines_at_30_percent_faults_end_as_without_any(project, hostile, at_home, seed):
-    chosen = {"runs": {run: config_of(run) for run in RUNS}}
-    hostile(Plan(share=0))
-    at_home("good")
-    expected = through(project("good", **chosen))
-    server = hostile(Plan(seed=seed, share=0.3))
-    at_home("bad")
-    root = project("bad", **chosen)
-    assert through(root) == expected
-    for run in RUNS:
-        records = records_of(root, run)
-        assert len({r.qid for r in records}) == len(records) == 6 and counted(root, run) == {"ok": 6}
-    faults = sum(n for kind, n in server.tried.items() if kind != "none")
-    assert 0.15 < faults / server.tried.total() < 0.45 and len(server.tried) > 12
-    assert set(server.answered.values()) == {1}  # none lost, none doubled
+def test_whole_pipelines_at_30_percent_faults_end_as_without_any(tmp_path, good, seed):
+    chain = cases.play(tmp_path, cases.three_runs(9), Plan(seed=seed, share=0.3))
+    tried = chain.server.tried
+    assert 0.15 < 1 - tried["none"] / tried.total() < 0.45 and len(tried) > 12
+    ends_as(chain, good)
+    assert cases.statuses(chain) == {"ok": 3 * 9}
 
 
-def config_of(run: str) -> dict[str, Any]:
-    from project_fixture import params_for
+def ends_as(chain: cases.Chain, good: cases.Chain) -> None:
+    """None lost, none doubled, nothing else stored, and every byte as without faults."""
+    assert chain.ended and chain.given == 0
+    assert set(chain.server.answered.values()) == {1} and not cases.wrongly_stored(chain)
+    assert cases.wrong_records(chain, good) == {} and chain.entries == good.entries
+    assert sorted(chain.files) == sorted(good.files)
+    assert [name for name, content in chain.files.items() if content != good.files[name]] == []
 
-    return params_for()["runs"][run]
+
+def test_structures_trainings_and_their_runs_at_30_percent_faults_end_as_without_any(tmp_path):
+    """As the last line of the fault table, without the methods whose packages take long to load."""
+    methods = tuple(name for name in cases.METHODS if name not in every_method.SLOW)
+    project = cases.Project(lambda root: every_method.make(root, methods), every_method.model)
+    good = cases.play(tmp_path / "good", project, Plan(share=0))
+    assert len(good.records()) == 6 * len(methods) and not cases.wrongly_stored(good)
+    written = {name.split("/")[1] for name in good.files}
+    assert {"trained", "structures", "trajectories", "scores", "failures", "runs", "metrics.json"} <= written
+    ends_as(cases.play(tmp_path / "bad", project, Plan(seed=5, share=0.3)), good)
 
 
-def test_altered_answers_at_30_percent_leave_a_record_of_every_question(project, hostile, at_home):
-    """Refusals, empty and cut answers, usage of no sense: each question has one record, and none is an error."""
-    at_home("altered")
-    server = hostile(Plan((*PASSING, *ALTERED), seed=3, share=0.3))
-    root = project("altered")
+@pytest.fixture(scope="module")
+def altered(tmp_path_factory):
+    """Refusals, empty and cut answers, usage of no sense, and faults that pass."""
+    plan = Plan((*PASSING, *ALTERED, *ALTERED), 7, 0.3)
+    return cases.play(tmp_path_factory.mktemp("altered"), cases.three_runs(9), plan)
+
+
+def test_altered_answers_at_30_percent_leave_each_question_the_record_that_they_demand(altered, good):
+    assert altered.ended and {*ALTERED, "malformed", "truncated"} <= set(altered.server.tried)
+    assert cases.wrong_records(altered, good) == {} and not cases.wrongly_stored(altered)
+    assert len(altered.records()) == 27 and all(len(lines) == 1 for lines in altered.records().values())
+    assert {"refused", "invalid_output", "ok"} == set(cases.statuses(altered))
+
+
+def test_altered_answers_are_replayed_as_they_were_recorded(altered, tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    shutil.copytree(altered.root, root, symlinks=True)
+    shutil.rmtree(root / "results/runs")
+    monkeypatch.setenv("MULTIHOP_HOME", str(altered.home))
+    monkeypatch.setenv("MULTIHOP_LIVE", "never")
     for run in RUNS:
         run_project(root, run)
-        statuses = counted(root, run)
-        assert statuses.total() == 6 and not statuses["error"]
-    assert any(server.tried[kind] for kind in ALTERED)
-    first = {run: records_file(root, run).read_bytes() for run in RUNS}
-    shutil.rmtree(root / "results")
-    at_home("altered", MULTIHOP_LIVE="never")
-    for run in RUNS:
-        run_project(root, run)
-    assert first == {run: records_file(root, run).read_bytes() for run in RUNS}
+        name = f"results/runs/{run}/musique/small.jsonl"
+        assert (root / name).read_bytes() == altered.files[name]
+
+
+@pytest.mark.parametrize("status", ["ok", "refused", "invalid_output", "error"])
+def test_a_status_that_the_faults_do_not_demand_would_be_seen(altered, good, status):
+    """All records with one status: those that had another are named, and no other."""
+    found, changed = _with(altered, status=status)
+    assert changed and set(cases.wrong_records(found, good)) == changed
+
+
+def test_a_record_that_a_passing_fault_changed_would_be_seen(altered, good):
+    found, changed = _with(altered, loops=9)
+    only_passing = set(cases.wrong_records(found, good))
+    assert only_passing < changed and only_passing == {k for k in changed if altered.records()[k] == good.records()[k]}
+
+
+def _with(chain: cases.Chain, **change: Any) -> tuple[cases.Chain, set[cases.Line]]:
+    """``chain`` with ``change`` in every record, and which records that changed."""
+    files, changed = dict(chain.files), set()
+    for name in [n for n in files if n.startswith("results/runs/")]:
+        records = [json.loads(line) for line in files[name].splitlines()]
+        changed |= {(r["run"], r["qid"]) for r in records if r | change != r}
+        files[name] = "".join(jsonl.dumps(r | change) + "\n" for r in records).encode()
+    return dataclasses.replace(chain, files=files), changed
+
+
+def test_a_passing_fault_that_is_stored_as_an_answer_would_be_seen(altered):
+    for row in [r for r in altered.entries if r["kind"] == "response"]:
+        wrong = row | {"response": row["response"] | {"content": "what a proxy said"}}
+        found = dataclasses.replace(altered, entries=[wrong])
+        [call] = found.answers()
+        assert cases.wrongly_stored(found) == (set() if cases.last_fault(altered, call) else {call})

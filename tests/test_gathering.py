@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from multihop.llm.gathering import each, gathered
+from multihop.gathering import each, gathered
 
 
 def test_results_keep_their_order_and_only_so_many_are_asked_at_once():

@@ -11,7 +11,7 @@ import signal
 import time
 
 import pytest
-from kill_cases import CASES, RUN, WORKERS, Case, Place, Stage, differing
+from kill_cases import CASES, RUN, WORKERS, Case, Stage, differing, two_at_once
 from killing import Point
 
 from multihop import jsonl
@@ -20,6 +20,8 @@ QUICK = (
     "store: in the middle of a response's INSERT",
     "store: vectors, between INSERT and COMMIT",
     "spending: before its COMMIT",
+    "ceiling: in a reservation, before its COMMIT",
+    "ceiling: in a settlement, before its COMMIT",
     "run: after a record, before it is kept",
     "run: before the records' replace",
     "build: values, between INSERT and COMMIT",
@@ -64,23 +66,9 @@ def test_what_is_asked_again_would_be_seen(stage):
 
 def test_two_processes_at_once_pay_once(stage):
     """The same run twice at the same time on one store: each request is asked once, both write the same records."""
-    alone = stage.start("indexed")
-    stage.server.delay = 0.01
-    stage.clear()
-    assert stage.run(RUN, alone).code == 0
-    needed = stage.clear()
-    places = [stage.start("indexed"), stage.start("indexed")]
-    shared = [Place(place.root, places[0].home) for place in places]
-    started = [stage.zygote.start(RUN.split(), p.root, p.environment(stage.server.url)) for p in shared]
-    ended = [stage.zygote.wait(*process) for process in started]
-    stage.server.delay = 0.0
-    assert [e.code for e in ended] == [0, 0], ended
-    asked = stage.clear()
-    assert asked == needed and set(asked.values()) == {1}
-    live = [int(e.said.split(" live calls")[0].rsplit(" ", 1)[1]) for e in ended]
-    assert sum(live) == len(needed)
-    assert all(differing(place, alone) == [] for place in shared)
-    assert shared[0].intact() and shared[0].entries() == alone.entries()
+    found = two_at_once(stage)
+    assert found["codes"] == [0, 0, 0] and found["equal"] and found["integrity"]
+    assert found["asked_twice"] == 0 and found["asked"] == found["needed"] == sum(found["asked_by_each"])
 
 
 def test_a_claim_dies_with_its_process(stage):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import subprocess
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_fixture import REPO, first_of, make_client, make_project, records_of, run_project
-from scripted_server import Say
+from hostile_server import HostileServer, Plan
+from project_fixture import REPO, URL_ENV, first_of, make_client, make_project, records_of, run_project
+from scripted_server import Say, body_hash, completion
 
 from multihop import config
 from multihop.environment import CEILINGS, Environment
 from multihop.errors import BudgetExceeded, ConfigError, ReplayMiss
+from multihop.llm.client import ChatClient, NoAnswer
 from multihop.llm.ledger import Cost, Ledger
 from multihop.llm.meter import Meter
 from multihop.pricing import Price, Prices
@@ -131,6 +134,86 @@ def test_a_run_stops_and_goes_on_where_it_was(tmp_path, serve, monkeypatch):
     monkeypatch.setenv("MULTIHOP_MAX_RUN_CALLS", "6")
     run_project(root, "vanilla")
     assert len(server.bodies) == 6 and set(server.counts.values()) == {1} and len(records_of(root, "vanilla")) == 6
+
+
+# -- a ceiling and an endpoint that loses answers and counts absurdly
+
+LOSING = ("dropped during", "malformed", "truncated", "duplicated", "wrong JSON", "usage missing", "usage absurd")
+CREW = 3
+
+
+class Watched(Ledger):
+    """Keeps its transactions as they come: ("reserve" or "settle", number, cost)."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self.events: list[tuple[str, int, Cost]] = []
+
+    def reserve(self, run: str, model: str, cost: Cost, limits: Any) -> int:
+        number = super().reserve(run, model, cost, limits)
+        self.events.append(("reserve", number, cost))
+        return number
+
+    def settle(self, reservation: int, run: str, model: str, cost: Cost) -> None:
+        super().settle(reservation, run, model, cost)
+        self.events.append(("settle", reservation, cost))
+
+
+def passed_by(events: list[tuple[str, int, Cost]], unit: str, ceiling: float) -> float:
+    """By how much the ceiling was passed (below 0: what was left), added up anew. Checks that no call was let through
+    that did not fit; so what passed the ceiling is what the calls then in flight lost beside their answers."""
+    spent, lost, held = 0.0, 0.0, {}
+    for what, number, cost in events:
+        amount = getattr(cost, unit)
+        if what == "reserve":
+            held[number], lost = amount, 0.0
+            assert spent + sum(held.values()) <= ceiling + 1e-9 and len(held) <= CREW
+        else:
+            lost += max(0.0, amount - held.pop(number))
+            spent += amount
+    assert not held and spent - ceiling <= lost + 1e-9
+    return spent - ceiling
+
+
+async def until_it_is_reached(client: ChatClient) -> None:
+    gate = asyncio.Semaphore(CREW)
+
+    async def one(number: int) -> None:
+        async with gate:
+            with contextlib.suppress(NoAnswer):
+                await client.chat([{"role": "user", "content": f"question {number}"}], role="reader")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(80):
+                group.create_task(one(number))
+    finally:
+        await client.endpoints.close()
+
+
+@pytest.mark.parametrize(("unit", "ceiling"), [("calls", 30), ("tokens", 1500), ("usd", 1.5)])
+def test_a_hostile_endpoint_passes_a_ceiling_by_its_calls_in_flight_at_most(
+    tmp_path, monkeypatch, quick_retries, unit, ceiling
+):
+    passed = []
+    for seed in range(6):
+        ledger = Watched(tmp_path / f"{seed}.sqlite")
+        with HostileServer(lambda body: Say("word " * 9), plan=Plan(LOSING, seed, 0.3)) as server:
+            monkeypatch.setenv(URL_ENV, server.url)
+            options = {"ceilings": {f"MULTIHOP_MAX_{unit.upper()}": ceiling}, "reader": {"max_tokens": 40}}
+            client = make_client(tmp_path / f"home{seed}", ledger=ledger, **options)
+            with pytest.raises(BaseExceptionGroup) as error:
+                asyncio.run(until_it_is_reached(client))
+        assert isinstance(first_of(error.value), BudgetExceeded)
+        passed.append(passed_by(ledger.events, unit, ceiling))
+        # What came whole is in the sum, and so is all that was lost on the way.
+        bodies = {body_hash(body): body for body in server.bodies}
+        whole = [completion(bodies[call], Say("word " * 9))["usage"] for call in server.answered.elements()]
+        spent, tokens = ledger.spent(), [(u["prompt_tokens"], u["completion_tokens"]) for u in whole]
+        assert len(whole) < spent.calls == server.counts.total() and ledger.reserved() == Cost()
+        assert spent.prompt >= sum(p for p, _ in tokens) and spent.completion >= sum(c for _, c in tokens)
+        assert spent.usd >= sum(map(sum, tokens)) / 1000
+    assert max(passed) > 0  # else this shows nothing
 
 
 # -- across processes

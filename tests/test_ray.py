@@ -91,6 +91,7 @@ class InProcess:
     def __init__(self, folder, plan: dict[int, str], nodes: int = 9):
         self.folder, self.plan, self.nodes = folder, plan, nodes
         self.answers = self.actors = 0
+        self.open: list[worker.Worker] = []
 
     def remote(self, **options):
         assert options["max_restarts"] == 0
@@ -123,6 +124,7 @@ class Actor:
         self.ray = ray
         home = str(ray.folder / f"worker{ray.actors}")
         self.worker = worker.Worker(root, environ, home) if ray.actors <= ray.nodes else None
+        ray.open += [self.worker] if self.worker else []
         for name in ("ready", "take", "answer", "close"):
             setattr(self, name, Method(self, name))
 
@@ -145,6 +147,8 @@ class Method:
                 actor.worker.answer(*given)  # it asked, and nobody hears of it
                 actor.worker = None
                 return Dead("the node is gone")
+        if self.name == "close":
+            ray.open.remove(actor.worker)
         value = getattr(actor.worker, self.name)(*given)
         return lambda: value
 
@@ -152,13 +156,14 @@ class Method:
 @pytest.fixture
 def pooled(three, at_home, tmp_path, monkeypatch):
     """Warm two shards of three questions with two workers; gives (pool, what it raised or None)."""
+    used: list[InProcess] = []
 
     def run(plan: dict[int, str], nodes: int = 9, **environ: str):
         root = three(f"project{len(list(tmp_path.iterdir()))}")
         monkeypatch.chdir(root)
         at_home("driver", **environ)
         ray = InProcess(tmp_path, plan, nodes)
-
+        used.append(ray)
         session, error = Session(config.load(), Environment.read(), root), None
         parts = [deque(warming.chunks(session, ["vanilla"], Shard(i, 2), 1)) for i in range(2)]
         pool = cluster.Pool(ray, session, parts)
@@ -169,7 +174,9 @@ def pooled(three, at_home, tmp_path, monkeypatch):
             error = e
         return pool, error, sum(1 for row in session.store.added() if row["kind"] == "response")
 
-    return run
+    yield run
+    for left in (w for ray in used for w in ray.open):
+        left.close()
 
 
 def test_all_is_answered_once_and_merged(pooled, serve):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from multihop.errors import ConfigError, DataError, ReplayMiss
 from multihop.evaluation import aggregate
 from multihop.evaluation.judge import Prompts
-from multihop.evaluation.score import Cell, score_cell
+from multihop.evaluation.score import Cell, Unjudged, score_cell
 from multihop.evaluation.support import ChunkMap
 from multihop.pricing import Price, Prices
 from multihop.types import Chunk, Event, Gold, Retrieved, RunRecord, Span, Usage
@@ -21,6 +22,10 @@ CHUNKS = ChunkMap(Chunk(f"p{i}", "x" * 9, (Span(f"p{i}", 0, 9),)) for i in range
 
 
 class Overflow(Exception):
+    pass
+
+
+class Silence(Exception):
     pass
 
 
@@ -143,8 +148,9 @@ def test_wrong_ids_are_refused_before_any_call(records, cell, message):
 
 
 def test_errors_of_the_run_pass_and_those_of_a_request_are_recorded():
-    with pytest.raises(ReplayMiss, match="not stored"):
-        run(client=Client(ReplayMiss("not stored")), recordable=(Overflow,))
+    with pytest.raises(ExceptionGroup) as stopped:
+        run(client=Client(ReplayMiss("not stored")), recordable=(Overflow,), unanswered=(Silence,))
+    assert stopped.group_contains(ReplayMiss, match="not stored")
     rows = run(client=Client(Overflow("too long")), recordable=(Overflow,))
     assert (rows[0]["judge_reply"], rows[0]["judge_unparsed"], rows[0]["llm_acc"]) == (
         "[Overflow: too long]",
@@ -154,6 +160,36 @@ def test_errors_of_the_run_pass_and_those_of_a_request_are_recorded():
     assert rows[0]["short"] == ""
     with pytest.raises(ConfigError, match="no price for model"):
         run(cell=replace(CELL, reader_model="unlisted"))
+
+
+class Unheard(Client):
+    """Gives no answer to the first ``times`` calls."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    async def chat(self, messages, **options):
+        answer = await super().chat(messages, **options)
+        if len(self.roles) <= self.times:
+            raise Silence(f"call {len(self.roles)}")
+        return answer
+
+
+def test_after_a_call_without_answer_the_others_are_asked_and_then_the_cell_is_refused():
+    client = Unheard(2)
+    with pytest.raises(Unjudged, match="2 calls of the judge got no answer, the first: call 1") as error:
+        run(client=client, concurrency=1, unanswered=(Silence,))
+    assert error.value.count == 2 and Counter(client.roles) == {"extract": 1, "judge": 2}
+
+
+def test_a_judge_that_is_down_is_not_asked_to_the_end():
+    many = tuple(map(str, range(50)))
+    cell = replace(CELL, ids=many, gold={q: gold(q, "Kesta") for q in many})
+    client = Unheard(99)
+    with pytest.raises(ExceptionGroup) as stopped:
+        run([record(q, "Kesta", short="Kesta") for q in many], cell, client, concurrency=1, unanswered=(Silence,))
+    assert stopped.group_contains(Unjudged, match="6 calls") and len(client.roles) == 6
 
 
 def test_extraction_may_have_its_own_client():

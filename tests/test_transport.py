@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import gzip
 import json
 import threading
@@ -213,6 +214,59 @@ def test_a_long_prompt_may_have_as_many_tokens_as_bytes():
     assert "estimated" not in usage_of(completion, request)
     request["messages"][0]["content"] = "x" * 30_000
     assert usage_of(completion, request)["estimated"]
+
+
+# -- Retry-After
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Fri, 99 Nov 2099 00:00:00 GMT"}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": "-4"}, -4.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+    ],
+)
+def test_retry_after_in_seconds_or_milliseconds(headers, seconds):
+    assert transport._retry_after(httpx2.Headers(headers)) == seconds
+
+
+@pytest.mark.parametrize(("ahead", "low", "high"), [(30, 27, 30), (-3600, -3603, -3600)])
+def test_retry_after_as_a_date(ahead, low, high):
+    date = email.utils.formatdate(time.time() + ahead, usegmt=True)  # whole seconds
+    assert low <= transport._retry_after(httpx2.Headers({"retry-after": date})) <= high
+
+
+def test_what_an_endpoint_asks_to_wait_is_waited_for_by_all_its_requests(tmp_path, monkeypatch, quick_retries):
+    """The openai client's own waiting is off: what is waited for here is the pace's."""
+    wait, arrived = 0.4, []
+
+    def script(body):
+        arrived.append(time.monotonic())
+        return Say("hi")
+
+    async def work(client) -> None:
+        ask = lambda text: client.chat([{"role": "user", "content": text}], role="reader")  # noqa: E731
+        first = asyncio.create_task(ask("refused at first"))
+        while not arrived:
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.05)  # by now the refusal is here
+        await asyncio.gather(first, ask("another"))
+        await client.endpoints.close()
+
+    plan = Plan(("status 429, Retry-After",), seed=0, share=0.5, attempts=1)
+    with HostileServer(script, plan=plan, pause_s=wait) as server:
+        monkeypatch.setenv(URL_ENV, server.url)
+        asyncio.run(work(make_client(tmp_path)))
+        assert server.tried == {"status 429, Retry-After": 1, "none": 2}
+    assert min(arrived[1:]) - arrived[0] >= wait
 
 
 # -- the pace

@@ -75,8 +75,8 @@ def run_all(root: Path) -> None:
 
 
 @pytest.fixture
-def ran(attacked, tmp_path, serve, monkeypatch, request):
-    """The project after its runs and scores, by the command line, in which every text is an attack."""
+def hostile(attacked, tmp_path, serve, monkeypatch):
+    """A copy of that project, as the working directory, before a model whose answers are attacks, too."""
     root = tmp_path / "p"
     shutil.copytree(attacked, root, symlinks=True)
     monkeypatch.chdir(root)
@@ -95,29 +95,29 @@ def command(monkeypatch, capsys, *arguments: str) -> tuple[str, int]:
     return out + err, code
 
 
-def test_a_run_in_which_every_text_is_an_attack(ran, monkeypatch, capsys):
-    before = {p for p in ran.parent.rglob("*") if "p/results" not in str(p)}
-    run_all(ran)
+def test_a_run_in_which_every_text_is_an_attack(hostile, monkeypatch, capsys):
+    before = {p for p in hostile.parent.rglob("*") if "p/results" not in str(p)}
+    run_all(hostile)
     for arguments in (("score",), ("ask", f"Who is {HOSTILE['ansi']} {HOSTILE['html']}?"), ("export", "scores.csv"),
                       ("show-prompt", "executionrag", "../ansi/$(x)"), ("run", HOSTILE["ansi"])):  # fmt: skip
         printed, code = command(monkeypatch, capsys, *arguments)
-        assert code == (arguments[0] == "run"), printed
+        assert code == (1 if arguments[0] == "run" else 0), printed  # there is no run of that name
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", printed), arguments
         assert arguments[0] not in ("ask", "show-prompt") or "\\x1b[2J" in printed
     # Every question has a record whose status is no error, and what was asked for wrongly is a tool error.
     for name in ("cot_rag", "arag", "executionrag"):
-        assert [r.status for r in records_of(ran, name)] == ["ok"] * 6, [r.error for r in records_of(ran, name)]
-    wrong = [e["tool"] for r in records_of(ran, "arag") for e in events(r, "tool_error")]
+        assert [r.status for r in records_of(hostile, name)] == ["ok"] * 6, [r.error for r in records_of(hostile, name)]
+    wrong = [e["tool"] for r in records_of(hostile, "arag") for e in events(r, "tool_error")]
     assert {"os.system", "../read_chunk", "semantic_search"} <= set(wrong)
-    for record in records_of(ran, "arag"):
+    for record in records_of(hostile, "arag"):
         assert {e["tool"] for e in events(record, "retrieve")} <= {"semantic_search", "keyword_search"}
         assert {c for e in events(record, "read") for c in e["chunk_ids"]} <= {f"p{i}" for i in range(len(HOSTILE))}
         assert all("../../etc/passwd" in e["unknown"] for e in events(record, "read") if e["unknown"])
     # The store survived, and no file is anywhere that a run does not write.
-    made = {p for p in ran.parent.rglob("*") if "p/results" not in str(p)} - before
+    made = {p for p in hostile.parent.rglob("*") if "p/results" not in str(p)} - before
     assert {p.name for p in made} <= {"scores.csv"}
-    assert not list(ran.parent.rglob("*TOUCHED*")) and not list(REPO.glob("*TOUCHED*"))
-    with (ran / "scores.csv").open(newline="", encoding="utf-8") as f:
+    assert not list(hostile.parent.rglob("*TOUCHED*")) and not list(REPO.glob("*TOUCHED*"))
+    with (hostile / "scores.csv").open(newline="", encoding="utf-8") as f:
         rows = list(csv.DictReader(f))
     assert len(rows) == 18 and any(HOSTILE["html"][:20] in str(r) for r in rows)
     assert not [v for r in rows for v in r.values() if re.match(r"[=+@\t\r]|-(?![\d.]+$)", v)]
@@ -174,7 +174,7 @@ def test_the_store_keeps_a_hostile_text_as_it_is(tmp_path):
         store.put({"model": text, "messages": []}, {"content": text, "usage": {}})
     for text in texts:
         assert store.get_values(text, [text]) == {text: text} and set(store.get_vectors(text, texts)) == set(texts)
-        assert store.get({"model": text, "messages": []}) ["content"] == text
+        assert store.get({"model": text, "messages": []})["content"] == text
     store.export(tmp_path / "r.jsonl.zst")
     store.close()
     assert len(Store(tmp_path / "t.sqlite", [tmp_path / "r.jsonl.zst"]).layers[0].responses) == len(texts)

@@ -14,11 +14,8 @@ from multihop import config, jsonl, stages
 from multihop.asked import Share
 from multihop.entries import read_recording, write_recording
 from multihop.errors import ConfigError, DataError, MultihopError
-from multihop.llm.ledger import Cost
 from multihop.scaling import exchange, plan, warming
-from multihop.scaling.shards import Shard, chosen, number
-from multihop.scaling.shares import Shares
-from multihop.scaling.worker import Worker
+from multihop.scaling.shards import Shard, chosen, dealt, number
 from multihop.session import opened
 from multihop.store import Store
 from multihop.tables import Merged
@@ -54,6 +51,43 @@ def test_a_command_is_for_one_shard_or_for_all():
             chosen(None, {"MULTIHOP_SHARD": value})
     with pytest.raises(ConfigError, match="disagree"):
         chosen(4, {"MULTIHOP_SHARD": "2/3"})
+
+
+def test_ids_are_dealt_as_each_shard_would_choose_them():
+    ids, shards = [f"q{i}" for i in range(100)], [Shard(2, 3), Shard(0, 3), Shard(1, 4)]
+    assert dealt(ids, shards) == [[i for i in ids if shard.holds(i)] for shard in shards]
+    assert dealt(iter(ids), [Shard(2, 3)]) == dealt(ids, shards)[:1] and dealt([], shards) == [[], [], []]
+
+
+def test_a_runs_questions_are_read_once_and_divided_as_for_each_shard_alone(project, at_home, monkeypatch):
+    settings = {name: {"reader": "scripted", "embedder": "lsa"} for name in ("small", "other")}
+    root = project("project", settings=settings)
+    at_home("one")
+    read, questions_of = [], stages.questions_of
+
+    def counted(session, run, dataset):
+        read.append(run)
+        return questions_of(session, run, dataset)
+
+    monkeypatch.setattr(stages, "questions_of", counted)
+
+    async def work(session):
+        divided = warming.divided(session, ["direct", "vanilla"], chosen(3, {}), 2)
+        assert read == ["direct", "vanilla"]
+        expected = [  # as each shard would go through cells and questions by itself
+            [
+                warming.Chunk(run, "musique", setting, tuple(ids[start : start + 2]))
+                for run in ("direct", "vanilla")
+                for setting in settings
+                for ids in [[q.id for q in questions_of(session, run, "musique") if shard.holds(q.id)]]
+                for start in range(0, len(ids), 2)
+            ]
+            for shard in chosen(3, {})
+        ]
+        assert divided == expected and sum(map(len, divided)) >= 3 * 2 * 2
+        assert [warming.chunks(session, ["direct", "vanilla"], shard, 2) for shard in chosen(3, {})] == divided
+
+    in_project(root, work)
 
 
 # -- warm, merge, replay
@@ -180,6 +214,32 @@ def test_errors_end_the_command_and_are_asked_again(three, serve, at_home, quick
     assert warm(root, [Shard()]) == {"ok": 9}
 
 
+def test_a_judgement_without_an_answer_leaves_the_other_chunks(three, serve, at_home, quick_retries):
+    """Seven attempts at the first judgement fail; the rest is asked, and the next warming asks that one alone."""
+    from scripted_server import Fail, for_kind, in_turn
+
+    root = three("project")
+    at_home("one", MULTIHOP_WORKERS="1")
+    server = serve(for_kind(judge=in_turn([Fail(503)] * 7)))
+    with pytest.raises(MultihopError, match=r"^1 chunks lack judgements; the first: run 'direct' on musique: 1 calls"):
+        warm(root, [Shard()], 1)
+    needed = len(server.counts)
+    server.counts.clear()
+    assert warm(root, [Shard()], 1) == {"ok": 9}
+    assert server.counts.total() == 1 and needed > 9
+
+
+def test_where_no_judgement_is_answered_the_command_ends_early(project, serve, at_home, quick_retries):
+    from scripted_server import Fail, for_kind
+
+    root = project("project")
+    at_home("one")
+    server = serve(for_kind(judge=Fail(400, "odd", "no such thing")))
+    with pytest.raises(MultihopError, match=r"^5 chunks lack judgements; "):
+        warm(root, [Shard()], 1)
+    assert len(server.counts) == 5 * 2, "answer and judgement of five questions out of eighteen"
+
+
 # -- stores on the move
 
 
@@ -243,67 +303,6 @@ def test_what_was_added_since_is_told_in_order_whatever_its_number(tmp_path):
     rows = list(store.added(since, until))
     assert [r["request"]["messages"][0] for r in rows] == [f"new {i}" for i in range(1203)]
     assert sum(len(list(exchange.unpack(p))) for p in exchange.packs(rows, 500)) == 1203
-
-
-# -- a worker, without Ray
-
-
-def test_a_worker_gives_back_what_is_new_and_asks_nothing_that_it_was_given(three, serve, at_home, tmp_path):
-    server = serve()
-    root = three("project")
-    at_home("driver")
-    todo = in_project(root, lambda session: chunks_of(session, "executionrag"))
-    one = Worker(str(root), {}, str(tmp_path / "one"))
-    first, second = one.answer(todo[0], {}), one.answer(todo[1], {})
-    rows = [list(exchange.unpack(d.entries)) for d in (first, second)]
-    assert all(rows) and first.live_calls == sum(c.calls for _, _, c in first.spent) > 3
-    assert {run for run, _, _ in first.spent} == {"test: run executionrag", "test: score"}
-    asked = server.counts.total()
-
-    two = Worker(str(root), {}, str(tmp_path / "two"))
-    two.take(first.entries)
-    again = two.answer(todo[0], {})
-    assert (again.live_calls, again.entries, again.counts) == (0, b"", first.counts)
-    assert server.counts.total() == asked
-    one.close(), two.close()
-
-
-async def chunks_of(session, run: str) -> list[warming.Chunk]:
-    return list(warming.chunks(session, [run], Shard(), 1))
-
-
-def test_a_worker_stops_at_its_share_and_what_it_paid_comes_back(three, serve, at_home, tmp_path):
-    server = serve()
-    root = three("project")
-    at_home("driver")
-    todo = in_project(root, lambda session: chunks_of(session, "executionrag"))
-    worker = Worker(str(root), {}, str(tmp_path / "one"))
-    done = worker.answer(todo[0], {"MULTIHOP_MAX_CALLS": 3})
-    assert "MULTIHOP_MAX_CALLS=3 is reached" in done.fatal and "\n" not in done.fatal
-    responses = [r for r in exchange.unpack(done.entries) if r["kind"] == "response"]
-    assert len(responses) == done.live_calls == server.counts.total() == 3
-    rest = worker.answer(todo[0], {})
-    assert not rest.fatal and rest.counts == {"ok": 1}
-    assert max(server.counts.values()) == 1, "the three were not asked again"
-    worker.close()
-
-
-def test_shares_never_add_up_to_more_than_what_is_left(three, at_home, monkeypatch):
-    root = three("project")
-    at_home("driver", MULTIHOP_MAX_CALLS="100", MULTIHOP_MAX_RUN_USD="4")
-
-    async def work(session):
-        a, b, c = (warming.Chunk("direct", "musique", "small", (q,)) for q in "abc")
-        shares = Shares(session)
-        assert shares.hold(a, 2) == {"MULTIHOP_MAX_CALLS": 50, "MULTIHOP_MAX_RUN_USD": 2}
-        assert shares.hold(b, 1) == {"MULTIHOP_MAX_CALLS": 50, "MULTIHOP_MAX_RUN_USD": 2}
-        assert shares.hold(c, 1) == {"MULTIHOP_MAX_CALLS": 0, "MULTIHOP_MAX_RUN_USD": 0}
-        shares.free(c), shares.free(a, [("test: run direct", "scripted", Cost(10, 1, 1, 0.5))])
-        assert shares.hold(c, 1) == {"MULTIHOP_MAX_CALLS": 40, "MULTIHOP_MAX_RUN_USD": 1.5}
-        shares.hold(b, 1)  # b's worker died: what it may have spent stays held, and it begins anew with nothing left
-        assert shares.hold(a, 1) == {"MULTIHOP_MAX_CALLS": 0, "MULTIHOP_MAX_RUN_USD": 0}
-
-    in_project(root, work)
 
 
 # -- the plan

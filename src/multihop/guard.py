@@ -7,6 +7,7 @@ a file of errors or a child process does with them.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -28,20 +29,21 @@ _secrets: dict[str, None] = {}
 
 
 def keep_secret(value: str | None) -> None:
-    """From here on ``value`` is hidden, as it stands, URL-encoded and in base64."""
+    """From here on ``value`` is hidden, as it stands, URL-encoded, in base64 and as JSON writes it."""
     if value and len(value) >= SHORTEST:
-        _secrets.update(dict.fromkeys((value, quote(value, safe=""), base64.b64encode(value.encode()).decode())))
+        forms = (value, quote(value, safe=""), base64.b64encode(value.encode()).decode(), json.dumps(value)[1:-1])
+        _secrets.update(dict.fromkeys(forms))
 
 
 def keep_secrets_of(address: str | None) -> None:
-    """Hide what an address holds beside the place: user name and password, values of the query."""
+    """Hide what an address holds beside the place: user name and password, values of the query (but a version)."""
     try:
         parts = urlsplit(address or "")
     except ValueError:  # no address at all: whatever it is, it is not shown
         return keep_secret(address)
     login = parts.netloc.rpartition("@")[0] or (parts.netloc.partition(":")[2] if _no_port(parts.netloc) else "")
     password = login.partition(":")[2]
-    for value in (login, password, *(value for _, value in parse_qsl(parts.query))):
+    for value in (login, password, *(value for name, value in parse_qsl(parts.query) if name != "api-version")):
         keep_secret(value)
         keep_secret(unquote(value))
     return None

@@ -14,9 +14,9 @@ from typing import Any
 from multihop import config, guard
 from multihop.data import splits
 from multihop.errors import MultihopError
+from multihop.gathering import each
 from multihop.llm import batching
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
-from multihop.llm.gathering import each
 from multihop.methods import registry
 from multihop.methods.base import Method, Tools, Trace
 from multihop.opening import load_prompts, open_index, open_structure, open_trained, structure_identity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,9 +100,8 @@ class Session:
 async def opened(params: Params | None = None, root: Path = Path(".")) -> AsyncIterator[Session]:
     """A session that closes its clients, servers and store, whatever happens."""
     session = Session(params or config.load(root / "params.yaml"), Environment.read(), root)
-    try:
+    async with AsyncExitStack() as closing:  # each is closed, though another fails: in the other order
+        closing.callback(session.store.close)
+        closing.callback(session.meter.ledger.close)
+        closing.push_async_callback(session.endpoints.close)
         yield session
-    finally:
-        await session.endpoints.close()
-        session.meter.ledger.close()
-        session.store.close()

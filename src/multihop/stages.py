@@ -19,10 +19,10 @@ from multihop.errors import ConfigError
 from multihop.evaluation import aggregate, judge, recall, score
 from multihop.evaluation.answers import gold_answers
 from multihop.evaluation.support import ChunkMap
+from multihop.gathering import gathered
 from multihop.jsonl import read_records
 from multihop.llm import batching
-from multihop.llm.client import ContextOverflow, Refused
-from multihop.llm.gathering import gathered
+from multihop.llm.client import ContextOverflow, NoAnswer, Refused
 from multihop.retrieval.files import build_index
 from multihop.session import Session
 from multihop.types import Question, RunRecord
@@ -200,6 +200,7 @@ async def score_records(session: Session, cell: score.Cell, records: list[RunRec
         extract_client=extracting,
         concurrency=session.workers(params.judge.reader),
         recordable=(Refused, ContextOverflow),
+        unanswered=(NoAnswer,),
     )
 
 

@@ -45,14 +45,14 @@ class Store:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
-            _write_ahead(self._db)
+            write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=NORMAL")
             # Keys come in any order: a block of vectors dirties as many pages, which are best copied back seldom.
             self._db.execute("PRAGMA wal_autocheckpoint=16000")
             self._db.execute("PRAGMA cache_size=-16384")  # KiB
             self._db.executescript(SCHEMA)
         except sqlite3.OperationalError as e:
-            raise DataError(f"{path}: {e}; make room on the disk and run the same command again") from e
+            raise DataError(f"{path}: {e}; {what_to_do(e)} and run the same command again") from e
         except sqlite3.DatabaseError as e:
             raise DataError(
                 f"{path}: not a response store, or damaged ({e}); move it away and run again: recordings still replay"
@@ -231,10 +231,8 @@ class Store:
             try:
                 yield self._db
             except sqlite3.DatabaseError as e:
-                raise DataError(
-                    f"{self.path}: {e}; make room on the disk, or move a damaged file away (recordings still replay), "
-                    "and run the same command again: what is stored is not asked again"
-                ) from e
+                again = f"{what_to_do(e)} and run the same command again: what is stored is not asked again"
+                raise DataError(f"{self.path}: {e}; {again}") from e
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -250,7 +248,19 @@ class Store:
                 raise
 
 
-def _write_ahead(db: sqlite3.Connection, tries: int = 200) -> None:
+def what_to_do(error: sqlite3.DatabaseError) -> str:
+    """The first half of the advice, by what SQLite says."""
+    said = str(error)
+    if "locked" in said:
+        return "another process holds it: wait for that one"
+    if "unable to open" in said or "readonly" in said:
+        return "see that its folder is there and may be written"
+    if isinstance(error, sqlite3.OperationalError):
+        return "make room on the disk"
+    return "move the damaged file away (recordings still replay)"
+
+
+def write_ahead(db: sqlite3.Connection, tries: int = 200) -> None:
     """WAL mode. SQLite does not wait for this switch: of two processes that open a new file one would be refused."""
     for attempt in range(1, tries + 1):
         try:

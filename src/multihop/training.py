@@ -23,7 +23,7 @@ from multihop.data.formats import sample
 from multihop.data.prepare import plain_text
 from multihop.errors import ConfigError, DataError
 from multihop.evaluation.answers import score_answer
-from multihop.llm.gathering import gathered
+from multihop.gathering import gathered
 from multihop.methods.base import Tools, Trace
 from multihop.methods.operations import Workspace, start
 from multihop.methods.reading import read_and_answer
@@ -115,15 +115,6 @@ async def _states(session: Session, dataset: str) -> list[dict[str, Any]]:
     found = await gather(session, training.setting, jobs, lambda job: _trajectories(trainer, *job))
     rows = [row for each in found for row in each]
     return sorted(rows, key=lambda r: (r["seed"], r["qid"], r["rollout"], r["step"]))
-
-
-async def collect_slice(session: Session, dataset: str, first: int) -> None:
-    """Ask what the trajectories of the first ``first`` train questions need; writes nothing but the store."""
-    training = _training(session)
-    trainer = open_trainer(session, dataset, training.run, training.questions)
-    for question in trainer.questions[:first]:
-        for seed in training.collection_seeds:
-            await _trajectories(trainer, question, seed)
 
 
 async def gather(

@@ -46,7 +46,10 @@ def spending(
     reset: Annotated[bool, typer.Option("--reset", help="forget what was spent; needs --yes")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="with --reset: really")] = False,
 ) -> None:
-    """What live calls have cost in this MULTIHOP_HOME, by run and model, and the ceilings that are set."""
+    """What live calls have cost in this MULTIHOP_HOME, by run and model, and the ceilings that are set.
+
+    --reset --yes forgets it, and frees what is reserved by processes that don't run on this machine.
+    """
     from multihop.environment import Environment
     from multihop.llm import ledger
 
@@ -55,8 +58,9 @@ def spending(
     if reset and not yes:
         raise typer.BadParameter("--reset forgets the sums above, and ceilings count anew: add --yes")
     if reset:
-        ledger.Ledger(env.home / ledger.FILE).reset()
-        print("forgotten: ceilings count from 0")
+        dropped = ledger.Ledger(env.home / ledger.FILE).reset()
+        print("forgotten: ceilings count from 0", end="")
+        print(f"; {dropped} reservations freed, of processes that don't run on this machine" if dropped else "")
 
 
 @app.command()

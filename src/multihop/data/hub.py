@@ -168,8 +168,9 @@ def stream(url: str, part: Path, trusted: bool) -> None:
             headers["If-Range"] = vouched
     log.info("fetching %s%s", url, f" from byte {have}" if "Range" in headers else "")
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
-        if url.startswith("https:") and not reply.url.startswith("https:"):
-            raise DataError(f"led on to {reply.url}, which is not encrypted; not followed")
+        plain = [r.url for r in (*reply.history, reply) if not r.url.startswith("https:")]
+        if url.startswith("https:") and plain:
+            raise DataError(f"led on to {plain[0]}, which is not encrypted; not followed")
         if reply.status_code == 416:
             if have and reply.headers.get("Content-Range") == f"bytes */{have}":
                 mark.unlink(missing_ok=True)

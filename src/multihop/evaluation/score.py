@@ -7,26 +7,35 @@ kept apart from what the method cost.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
-from multihop.errors import DataError
+from multihop.errors import DataError, MultihopError
 from multihop.evaluation.answers import contain, contain_strict, contain_word, gold_answers, score_answer
 from multihop.evaluation.judge import ChatClient, Prompts, Verdict, extract, judge, rule_verdict
 from multihop.evaluation.support import ChunkMap
+from multihop.gathering import gathered
 from multihop.pricing import Prices
 from multihop.types import Gold, RunRecord, Usage
 
-T = TypeVar("T")
 Failures = tuple[type[Exception], ...]
+MOST_MISSED = 5
+"""Calls without an answer that a cell gets past to ask the others; with one more, the endpoint is taken to be down."""
 EVENTS = ("final",)
 """The kinds of a record's events that a score row looks at."""
 ANSWER_METRICS = (
     "em", "f1", "em_aliases", "f1_aliases", "contain", "contain_strict", "contain_word", "llm_acc", "rule_acc"
 )  # fmt: skip
+
+
+class Unjudged(MultihopError):
+    """Extractions or judgements that got no answer. ``count``: how many."""
+
+    def __init__(self, message: str, count: int):
+        super().__init__(message)
+        self.count = count
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +63,56 @@ async def score_cell(
     extract_client: ChatClient | None = None,
     concurrency: int = 8,
     recordable: Failures = (),
+    unanswered: Failures = (),
 ) -> list[dict[str, Any]]:
     """Rows sorted by (qid, seed). All extractions are asked before the first judgement, so that a
     local server keeps one prompt prefix at a time. Without ``extract_client`` the judge's model extracts.
 
     ``recordable``: the client's per-request failures (a refusal, a context overflow) that become
-    an unparsed verdict or an empty short answer; every other error passes through.
+    an unparsed verdict or an empty short answer. ``unanswered``: those after which the others are
+    still asked, and then Unjudged is raised; every other error passes through, in an ExceptionGroup.
     Raises DataError for wrong ids or records of another cell, ConfigError for a model without price.
     """
     ordered = check_records(records, cell)
     live = [r for r in ordered if r.status != "error"]
     free = [r for r in live if r.mode == "free"]
-    spans = await _gather(
-        (_extract(extract_client or judge_client, prompts, r, recordable) for r in free), concurrency
-    )
+    extracting, missed = extract_client or judge_client, _Missed(f"run {cell.run!r} on {cell.dataset}", unanswered)
+    spans = await gathered(free, lambda r: missed.but(_extract(extracting, prompts, r, recordable)), concurrency)
     shorts: dict[tuple[str, int], tuple[str, Usage]] = {_key(r): (short_answer(r), Usage()) for r in live}
     shorts.update(zip(map(_key, free), spans, strict=True))
-    verdicts = await _gather((_judge(judge_client, prompts, r, cell, recordable) for r in live), concurrency)
+    judging = judge_client, prompts
+    verdicts = await gathered(live, lambda r: missed.but(_judge(*judging, r, cell, recordable)), concurrency)
+    missed.refuse()
     judged = dict(zip(map(_key, live), verdicts, strict=True))
     nothing = ("", Usage()), Verdict(correct=False, strict=False, reply="")
     return [row(r, cell, *shorts.get(_key(r), nothing[0]), judged.get(_key(r), nothing[1])) for r in ordered]
+
+
+@dataclass
+class _Missed:
+    """What got no answer, so far."""
+
+    where: str
+    failures: Failures
+    errors: list[Exception] = field(default_factory=list)
+
+    async def but(self, job: Awaitable[Any]) -> Any:
+        """The job's result, or None where it failed so."""
+        try:
+            return await job
+        except self.failures as e:
+            self.errors.append(e)
+            if len(self.errors) > MOST_MISSED:
+                self.refuse()
+            return None
+
+    def refuse(self) -> None:
+        if count := len(self.errors):
+            raise Unjudged(
+                f"{self.where}: {count} calls of the judge got no answer, the first: {self.errors[0]}; "
+                "what is answered is stored: run the same command again",
+                count,
+            )
 
 
 def check_records(records: Iterable[RunRecord], cell: Cell) -> list[RunRecord]:
@@ -222,24 +261,6 @@ async def _judge(
     except recordable as e:
         reply = f"[{type(e).__name__}: {e}]"
         return Verdict(correct=False, strict=False, reply=reply, unparsed=True, usage=Usage(calls=1))
-
-
-async def _gather(jobs: Iterable[Awaitable[T]], concurrency: int) -> list[T]:
-    """``concurrency`` jobs at a time, each drawn when its turn comes; results in their order."""
-    source, results = enumerate(jobs), {}
-
-    async def work() -> None:
-        for number, job in source:
-            results[number] = await job
-            await asyncio.sleep(0)  # what the store answers never waits: the others must have their turn
-
-    tasks = [asyncio.ensure_future(work()) for _ in range(concurrency)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return [results[number] for number in range(len(results))]
 
 
 def _tokens(usage: Usage) -> int:

@@ -2,8 +2,12 @@
 
 A first pass over the cell only notes the missing requests. They go to the endpoint's Batch API, their answers into the
 store under the same keys, and the normal run replays them; what the batch did not answer it asks one by one. So
-records are those of a run without batches. Every request keeps its batch's mark in the store before the batch is made,
-so that a killed command finds its batch again, however far it got, and does not pay for a second one.
+records are those of a run without batches.
+
+Before a batch is made, the ledger holds what it can cost, and which requests are in it, under a mark that the batch
+carries. A killed command, started again, finds its batch by the mark, however far it got or however it ended, and does
+not pay for a second one. Only what is seen decides about the money: an ended batch is charged what it answered, the
+rest of its reservation is free; of one whose end nobody has seen all stays reserved.
 """
 
 from __future__ import annotations
@@ -12,14 +16,13 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from multihop import guard
 from multihop.errors import BudgetExceeded, EndpointError
-from multihop.llm.client import ChatClient, ContextOverflow, Deferred, NoAnswer, Refused, _response, body_of
-from multihop.llm.meter import Reservation
+from multihop.llm.claiming import claims_of
+from multihop.llm.client import PASSING, ChatClient, ContextOverflow, Deferred, NoAnswer, Refused, body_of, stored_form
 from multihop.llm.transport import NotACompletion, checked
 
 MOST_REQUESTS = 20_000
@@ -29,14 +32,16 @@ POLL_S = (2.0, 60.0)
 """Seconds between two looks at a batch: at first, and at most."""
 TRIES = 4
 """To make a batch, where the answer to making it was lost."""
-OPEN = ("validating", "in_progress", "finalizing")
-_SPACE = "batch"
-_MARK, _RESERVED = "multihop", "reserved"
+ENDED = ("completed", "failed", "expired", "cancelled")
+"""Of these, all but the first are errors, once what was answered is taken in."""
+_MARK = "multihop"
+"""The name of the mark among a batch's metadata."""
 
 
 def offered(client: ChatClient) -> bool:
-    """Whether the client's endpoint takes batches and may be asked."""
-    return client.endpoint.batch and client.endpoints.env.live != "never"
+    """Whether the client's endpoint takes batches and may be asked, and this home outlives the command: a batch may,
+    and a ledger in memory (of a Ray worker) would forget it."""
+    return client.endpoint.batch and client.endpoints.env.live != "never" and client.meter.ledger.path is not None
 
 
 async def ahead(client: ChatClient, items: Iterable[Any], ask: Callable[[Any], Awaitable[Any]]) -> int:
@@ -65,8 +70,7 @@ async def ahead(client: ChatClient, items: Iterable[Any], ask: Callable[[Any], A
         if not new:
             return answered
         tried |= set(new)
-        for part in _parts(new):
-            answered += await _Batch(client, part).answers()
+        answered += await _Batches(client, new).answers()
 
 
 def _parts(requests: dict[str, dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
@@ -88,8 +92,8 @@ def _line(key: str, request: dict[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
-class _Batch:
-    """Requests by key, on their way through one batch or, where some were under way already, more."""
+class _Batches:
+    """Requests by key, on their way through batches: some may be in one already, of a command that was killed."""
 
     def __init__(self, client: ChatClient, requests: dict[str, dict[str, Any]]):
         self.client, self.requests = client, requests
@@ -101,15 +105,8 @@ class _Batch:
         """How many were answered and stored."""
         count = 0
         for mark, keys in self._marked().items():
-            batch = await self._found(mark)
-            if batch is not None:
-                # What it reserved is spent since the command that made it is gone; else what it cost is noted now.
-                reserved = batch.metadata.get(_RESERVED) == "yes"
-                count += self._stored(await self._outputs(await self._finished(batch)), keys, {}, charged=reserved)
-                continue
-            async with self._reserved(keys) as held:
-                batch = await self._finished(await self._made(mark, keys))
-                count += self._stored(await self._outputs(batch), keys, held)
+            batch = await self._ended(await self._sent(mark, keys), len(keys))
+            count += self._taken_in(mark, keys, await self._outputs(batch))
             if batch.status != "completed":
                 raise EndpointError(
                     f"endpoint {self.client.reader.endpoint!r}: batch {batch.id} ended as {batch.status}"
@@ -119,52 +116,49 @@ class _Batch:
         return count
 
     def _marked(self) -> dict[str, list[str]]:
-        """Mark of a batch -> its keys; the keys without one get a new one."""
-        store = self.client.store
-        store.put_values(_SPACE, dict.fromkeys(self.requests, uuid.uuid4().hex))  # a mark that is there stays
+        """Mark of a batch -> its keys; the keys without one are divided among new ones."""
+        ledger = self.client.meter.ledger
+        known = ledger.marks(self.requests)
+        for part in _parts({key: request for key, request in self.requests.items() if key not in known}):
+            ledger.mark(part, uuid.uuid4().hex)
         marks: dict[str, list[str]] = {}
-        for key, mark in store.get_values(_SPACE, self.requests).items():
+        for key, mark in ledger.marks(self.requests).items():
             marks.setdefault(mark, []).append(key)
         return marks
 
-    @asynccontextmanager
-    async def _reserved(self, keys: list[str]) -> AsyncIterator[dict[str, Reservation]]:
-        """Reservations by key. What is left of them at the end was not answered: free where the batch ended, spent
-        where it is still on its way."""
-        meter, held = self.client.meter, {}
-        try:
-            for key in keys:
-                held[key] = meter.reserve(self.model, self.requests[key], self.factor)
-        except BudgetExceeded as e:
-            for reservation in held.values():
-                meter.settle(reservation, self.model, None)
-            raise BudgetExceeded(f"a batch of {len(keys)} calls does not fit: {e}") from None
-        lost = 0
-        try:
-            yield held
-        except EndpointError:
-            raise
-        except BaseException:
-            lost = 1 if meter.limits else 0  # without ceilings who picks the batch up notes what it cost
-            raise
-        finally:
-            for reservation in held.values():
-                meter.settle(reservation, self.model, None, lost)
+    async def _sent(self, mark: str, keys: list[str]) -> Any:
+        """The batch of this mark: the one that was made before, else a new one. Raises BudgetExceeded."""
+        async with claims_of(self.client.store.path).of(mark):  # another process may be making it now
+            if batch := await self._found(mark):
+                return batch
+            meter = self.client.meter
+            meter.ledger.free_batch(mark)  # of a command that was killed before it made one
+            try:
+                meter.reserve_batch(mark, self.model, (self.requests[key] for key in keys), self.factor)
+            except BudgetExceeded as e:
+                raise BudgetExceeded(f"a batch of {len(keys)} calls does not fit: {e}") from None
+            return await self._made(mark, keys)
 
     async def _found(self, mark: str) -> Any:
-        """The batch of this mark that is under way or completed, or None."""
+        """The batch of this mark, or None."""
         with _translating(self.client):
             async for batch in self.api.batches.list(limit=100):
-                if (batch.metadata or {}).get(_MARK) == mark and batch.status in (*OPEN, "completed"):
+                if (batch.metadata or {}).get(_MARK) == mark:
                     return batch
         return None
 
     async def _made(self, mark: str, keys: list[str]) -> Any:
+        """A new batch. Its reservation is freed where surely none was made."""
         import openai
 
         lines = b"".join(_line(key, self.requests[key]) for key in keys)
+        try:
+            with _translating(self.client):
+                file = await self.api.files.create(file=("requests.jsonl", lines), purpose="batch")
+        except BaseException:
+            self.client.meter.ledger.free_batch(mark)
+            raise
         with _translating(self.client):
-            file = await self.api.files.create(file=("requests.jsonl", lines), purpose="batch")
             for left in reversed(range(TRIES)):
                 try:
                     # No retry of the client's own: an answer that was lost may have made a batch.
@@ -172,20 +166,24 @@ class _Batch:
                         input_file_id=file.id,
                         endpoint="/v1/chat/completions",
                         completion_window="24h",
-                        metadata={_MARK: mark, _RESERVED: "yes" if self.client.meter.limits else "no"},
+                        metadata={_MARK: mark},
                     )
-                except (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError):
+                except openai.APIError as e:
+                    status = getattr(e, "status_code", 500)
+                    if status < 500 and status not in PASSING:
+                        self.client.meter.ledger.free_batch(mark)
+                        raise
                     if batch := await self._found(mark):
                         return batch
                     if not left:
                         raise
                     await asyncio.sleep(POLL_S[0])
 
-    async def _finished(self, batch: Any) -> Any:
+    async def _ended(self, batch: Any, calls: int) -> Any:
         """The batch when it has ended, however that was."""
         wait, most = POLL_S
-        print(f"  batch {batch.id}: {len(self.requests)} calls sent or found; waiting for it", file=sys.stderr)
-        while batch.status in (*OPEN, "cancelling"):
+        print(f"  batch {batch.id}: {calls} calls sent or found; waiting for it", file=sys.stderr)
+        while batch.status not in ENDED:
             await asyncio.sleep(wait)
             wait = min(wait * 1.5, most)
             with _translating(self.client):
@@ -201,29 +199,33 @@ class _Batch:
         rows = [_parsed(line) for line in content.content.split(b"\n") if line.strip()]
         return {str(row.get("custom_id")): row["response"] for row in rows if isinstance(row.get("response"), dict)}
 
-    def _stored(
-        self, outputs: dict[str, Any], keys: list[str], held: dict[str, Reservation], charged: bool = False
-    ) -> int:
-        """Store what was answered and settle it (take it from ``held``); the rest is asked one by one afterwards."""
-        client, count = self.client, 0
-        for key in keys:
-            result = outputs.get(key, {})
-            if result.get("status_code") != 200:
+    def _taken_in(self, mark: str, keys: list[str], outputs: dict[str, Any]) -> int:
+        """Charge all that the batch answered, then store what was asked for here; the rest is asked one by one.
+
+        In this order: killed in between, the next command finds the batch again, and that it is charged.
+        """
+        client = self.client
+        answers: dict[str, dict[str, Any]] = {}
+        charged: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
+        like = max((self.requests[key] for key in keys), key=lambda request: len(str(request)))
+        for key, output in outputs.items():
+            if output.get("status_code") != 200:
                 continue
-            request = self.requests[key]
             try:
-                body = checked(json.dumps(result.get("body")).encode())
+                body = checked(json.dumps(output.get("body")).encode())
             except NotACompletion:
-                usage, lost = None, 1
-            else:
-                response = _response(body, request)
-                client.store.put(request, response, key)
-                usage, lost, count = response["usage"], 0, count + 1
-            if key in held:
-                client.meter.settle(held.pop(key), self.model, usage, lost)
-            elif not charged:
-                client.meter.note(self.model, request, usage, lost, self.factor)
-        return count
+                charged.append((self.requests.get(key, like), None))
+                continue
+            # What another cell sent with it is not known here: its usage is read as that of the longest one that is.
+            answer = stored_form(body, self.requests.get(key, like))
+            charged.append((self.requests.get(key, like), answer["usage"]))
+            if key in self.requests:
+                answers[key] = answer
+        client.meter.settle_batch(mark, self.model, charged, self.factor)
+        for key, answer in answers.items():
+            client.store.put(self.requests[key], answer, key)
+        client.meter.ledger.unmark(keys, mark)
+        return len(answers)
 
 
 class _translating:

@@ -8,9 +8,11 @@ the cost and the answer is stored. Usage is logical: the same whether an answer 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from multihop import guard
 from multihop.config import Reader
@@ -24,6 +26,10 @@ from multihop.store import Store, request_key
 from multihop.types import Usage
 
 _OVERFLOW = "context_overflow"
+_TOO_LONG = re.compile(r"context (length|size|window)")
+_FIRST_WORDS = 250
+"""Characters of an endpoint's error in which it says what is wrong; what it quotes of the request comes later."""
+_NAME_LENGTH = 200
 PASSING = (408, 409, 429)
 """Statuses below 500 that the openai client retries."""
 
@@ -37,7 +43,8 @@ class ContextOverflow(Exception):
 
 
 class NoAnswer(Exception):
-    """Every attempt broke off or brought no completion: an error of this question, not stored, asked again later."""
+    """Every attempt broke off, brought no completion or was turned down: an error of this question, not stored, asked
+    again later."""
 
 
 class Deferred(MultihopError):
@@ -81,7 +88,7 @@ class ChatClient:
         self.store = store
         self.meter = meter
         self.log = log or SideLog()
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.deferring: dict[str, dict[str, Any]] | None = None
         """Where not None, a missing answer is not asked for but noted here, by key."""
         self._claims = claims_of(store.path)
@@ -118,18 +125,11 @@ class ChatClient:
         started = time.monotonic()
         key = request_key(request)
         # Two questions that ask the same at once pay once: the second waits and finds the stored answer.
-        async with self._asking.setdefault(key, asyncio.Lock()):
-            response = self.store.get(request, key)
-            live = response is None
+        asking = self._asking.setdefault(key, asyncio.Lock())
+        async with asking:
+            response, live = self.store.get(request, key), False
             if response is None:
-                async with self._claims.of(key):  # so do two processes on one store
-                    response = self.store.get(request, key)
-                    live = response is None
-                    if response is None:
-                        response = await self._ask_to_the_end(request, key, role)
-                        # Where another process was first, its answer is the one that a replay gives.
-                        response = self.store.get(request, key) or response
-        self._asking.pop(key, None)
+                response, live = await self._ask_to_the_end(request, key, role)
         self.log.rows.append(
             {
                 "role": role,
@@ -141,14 +141,21 @@ class ChatClient:
         )
         return _reply(response)
 
-    async def _ask_to_the_end(self, request: dict[str, Any], key: str, role: str) -> dict[str, Any]:
-        """Ask and store. Where the run is stopped, the attempt on the wire is still heard out: it is paid for."""
+    async def _ask_to_the_end(self, request: dict[str, Any], key: str, role: str) -> tuple[dict[str, Any], bool]:
+        """(the answer, stored; whether it was asked for here rather than by another process).
+
+        Where the run is stopped, the attempt on the wire is still heard out: it is paid for.
+        """
         call = Call()
 
-        async def ask() -> dict[str, Any]:
-            response = await self.ask_live(request, role, call)
-            self.store.put(request, response, key)
-            return response
+        async def ask() -> tuple[dict[str, Any], bool]:
+            async with self._claims.of(key):  # two processes on one store pay once, too
+                if (stored := self.store.get(request, key)) is not None:
+                    return stored, False
+                response = await self.ask_live(request, role, call)
+                self.store.put(request, response, key)
+                # Where another process was first all the same, its answer is the one that a replay gives.
+                return self.store.get(request, key) or response, True
 
         asking = asyncio.create_task(ask())
         try:
@@ -176,7 +183,7 @@ class ChatClient:
         call, usage = call or Call(), None
         CALL.set(call)
         try:
-            response = _response(await self.endpoints.ask(self.reader, body), request)
+            response = stored_form(await self.endpoints.ask(self.reader, body), request)
             usage = response["usage"]
         except Exception as e:
             translated = _translated(guard.scrubbed(e), self, call)
@@ -203,7 +210,7 @@ def body_of(request: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in request.items() if k != "sample"} | {"seed": request["sample"]}
 
 
-def _response(completion: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def stored_form(completion: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a checked completion: enough to replay it, nothing that says where or when."""
     choice = completion["choices"][0]
     message = choice["message"]
@@ -220,10 +227,14 @@ def _response(completion: dict[str, Any], request: dict[str, Any]) -> dict[str, 
         ],
         "finish_reason": _encodable(choice.get("finish_reason")) or "",
         # The embedded server names its file: only the name is kept, never a path.
-        "model": str(completion.get("model") or "").replace("\\", "/").rsplit("/", 1)[-1],
-        "fingerprint": completion.get("system_fingerprint"),
+        "model": _name(completion.get("model")).replace("\\", "/").rsplit("/", 1)[-1],
+        "fingerprint": _name(completion.get("system_fingerprint")) or None,
         "usage": usage_of(completion, request),
     }
+
+
+def _name(value: Any) -> str:
+    return (_encodable(value) or "")[:_NAME_LENGTH] if isinstance(value, str) else ""
 
 
 def _encodable(text: str | None) -> str | None:
@@ -261,14 +272,13 @@ def _translated(error: Exception, client: ChatClient, call: Call) -> Exception:
         return EndpointError(
             f"endpoint {endpoint!r} does not know the model {client.reader.model!r}: check readers.{client.name}.model"
         )
-    if code == "insufficient_quota" or "insufficient_quota" in text:
+    if "insufficient_quota" in (code, getattr(error, "type", "")):
         return EndpointError(f"endpoint {endpoint!r}: the account's quota is used up; what is answered stays stored")
     if isinstance(error, openai.BadRequestError):
         if code == "content_filter":
             return Refused(str(error))
-        if code == "context_length_exceeded" or ("context" in text and ("exceed" in text or "length" in text)):
+        if code == "context_length_exceeded" or _TOO_LONG.search(text[:_FIRST_WORDS]):
             return ContextOverflow(str(error))
-        return error
     if isinstance(error, openai.APIConnectionError):
         if call.unreachable == call.attempts:
             where = f"check {client.endpoint.url_env}" if client.endpoint.url_env else "check the network"
@@ -276,4 +286,6 @@ def _translated(error: Exception, client: ChatClient, call: Call) -> Exception:
         return NoAnswer(f"endpoint {endpoint!r}: {tried}: {guard.told(call.last)}")
     if isinstance(error, openai.APIStatusError) and (error.status_code >= 500 or error.status_code in PASSING):
         return NoAnswer(f"endpoint {endpoint!r}: {tried}: {str(error)[:200]}")
+    if isinstance(error, openai.APIStatusError):
+        return NoAnswer(f"endpoint {endpoint!r} turns the request down: {str(error)[:200]}")
     return error

@@ -79,13 +79,17 @@ class Endpoints:
         return self._clients[key]
 
     async def ask(self, reader: Reader, body: dict[str, Any]) -> dict[str, Any]:
-        """The completion (checked JSON) to a request body. Raises openai's errors once its retries are used up."""
+        """The completion (checked JSON) to a request body. Raises openai's errors once its retries are used up,
+        EndpointError where the address leads elsewhere."""
         import httpx2
 
         from multihop.llm.transport import COMPLETION
 
         # Neither the request nor the response goes through openai's models: the body is what is sent.
         response = await self.open(reader).post("/chat/completions", body=body, cast_to=httpx2.Response)
+        if COMPLETION not in response.extensions:
+            where = guard.told(f"{response.url.host}{response.url.path}")
+            raise EndpointError(f"endpoint {reader.endpoint!r} redirects to {where}: give its address as it is")
         return response.extensions[COMPLETION]
 
     def _address(self, reader: Reader, endpoint: Endpoint) -> tuple[str | None, str]:
@@ -121,12 +125,18 @@ class Endpoints:
         self._heard_out.add(asking)
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody else asks for it
 
-    async def close(self) -> None:
+    async def heard_out(self) -> None:
+        """Wait for what a stopped run has on the wire, up to HEAR_OUT_S; its answers are stored as they come."""
+        # What was cancelled a moment ago has had no turn to say that it is on the wire.
+        await asyncio.sleep(0)
         if waiting := {task for task in self._heard_out if not task.done()}:
             _, late = await asyncio.wait(waiting, timeout=HEAR_OUT_S)
             for task in late:
                 task.cancel()
         self._heard_out.clear()
+
+    async def close(self) -> None:
+        await self.heard_out()
         for client in self._clients.values():
             await client.close()
         for server in self._servers.values():

@@ -2,7 +2,8 @@
 
 Spent sums stand per (run, model). A call that could pass a ceiling is *reserved* first, in the same transaction that
 checks the ceilings, so that two processes never reserve the same money. A reservation names its process: where that
-is gone, what it had reserved counts as spent, since the provider may have billed it.
+is gone, what it had reserved counts as spent, since the provider may have billed it. What a batch has reserved outlives
+its process: it is held under the batch's mark until somebody sees how the batch ended.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import os
 import platform
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from multihop.errors import DataError
-from multihop.store import _write_ahead
+from multihop.store import what_to_do, write_ahead
 
 FILE = "spending.sqlite"
 """In MULTIHOP_HOME."""
@@ -27,7 +28,13 @@ _TABLE, _SUMMED = "CREATE TABLE IF NOT EXISTS", "calls INTEGER, prompt INTEGER, 
 _SCHEMA = f"""
 {_TABLE} spent (run TEXT, model TEXT, {_SUMMED}, PRIMARY KEY (run, model));
 {_TABLE} reserved (id INTEGER PRIMARY KEY, run TEXT, model TEXT, {_SUMMED}, host TEXT, pid INTEGER, born TEXT);
+{_TABLE} batches (mark TEXT PRIMARY KEY, run TEXT, model TEXT, {_SUMMED}, host TEXT, pid INTEGER, born TEXT);
+{_TABLE} in_batches (key TEXT PRIMARY KEY, mark TEXT) WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS held AS SELECT run, calls, prompt, completion, usd FROM reserved
+    UNION ALL SELECT run, calls, prompt, completion, usd FROM batches;
 """
+"""``batches``: what a batch has reserved; nothing, once what it cost is among the spent. ``in_batches``: the batch that
+a request (by its key in the response store) went into; it stands here since the store is exported and merged."""
 _ADDED = ", ".join(f"{name}={name}+excluded.{name}" for name in ("calls", "prompt", "completion", "usd"))
 _SUMS = "SELECT total(calls), total(prompt), total(completion), total(usd) FROM"
 
@@ -76,8 +83,9 @@ class Ledger:
         self.path = path
         self._open: sqlite3.Connection | None = None
         self._noted: dict[tuple[str, str], Cost] = {}
+        self._settled: list[tuple[int, str, str, Cost]] = []
         self._flushed = 0.0
-        self._me = (platform.node(), os.getpid(), _born(os.getpid()))
+        self._me = (_machine(), os.getpid(), _born(os.getpid()))
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -86,7 +94,7 @@ class Ledger:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._open = sqlite3.connect(self.path or ":memory:", timeout=60, isolation_level=None)
-                _write_ahead(self._open)
+                write_ahead(self._open)
                 self._open.execute("PRAGMA synchronous=NORMAL")
                 self._open.executescript(_SCHEMA)
             except sqlite3.OperationalError as e:
@@ -100,30 +108,85 @@ class Ledger:
 
     def close(self) -> None:
         """What was noted is written. Harmless where nothing was spent."""
-        self.flush()
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        try:
+            self.flush()
+        finally:
+            if self._open is not None:
+                self._open.close()
+                self._open = None
 
     # -- under ceilings
 
     def reserve(self, run: str, model: str, cost: Cost, limits: Limits) -> int:
         """The number of the reservation. Raises Passed where spent, reserved and ``cost`` pass one of ``limits``."""
         with self._changing() as db:
-            for name, (unit, of_run, most) in limits.items():
-                whose = run if of_run else None
-                spent, held = self._sum(db, "spent", whose), self._sum(db, "reserved", whose)
-                if getattr(spent, unit) + getattr(held, unit) + getattr(cost, unit) > most:
-                    raise Passed(name, spent, held)
+            self._check(db, run, cost, limits)
             row = (run, model, cost.calls, cost.prompt, cost.completion, cost.usd, *self._me)
             added = db.execute("INSERT INTO reserved VALUES (NULL,?,?,?,?,?,?,?,?,?)", row)
             return int(added.lastrowid or 0)
 
     def settle(self, reservation: int, run: str, model: str, cost: Cost) -> None:
-        """What a reserved call really cost, in place of its reservation."""
+        """What a reserved call really cost, in place of its reservation. Where that can't be written now (DataError),
+        the next settle, flush or close tries again; until then it stays reserved."""
+        self._settled.append((reservation, run, model, cost))
+        self._write_settled()
+
+    def _write_settled(self) -> None:
+        if self._settled:
+            with self._changing() as db:
+                for reservation, run, model, cost in self._settled:
+                    db.execute("DELETE FROM reserved WHERE id=?", (reservation,))
+                    _add(db, run, model, cost)
+            self._settled.clear()
+
+    def _check(self, db: sqlite3.Connection, run: str, cost: Cost, limits: Limits) -> None:
+        for name, (unit, of_run, most) in limits.items():
+            whose = run if of_run else None
+            spent, held = self._sum(db, "spent", whose), self._sum(db, "held", whose)
+            if getattr(spent, unit) + getattr(held, unit) + getattr(cost, unit) > most:
+                raise Passed(name, spent, held)
+
+    # -- batches
+
+    def mark(self, keys: Iterable[str], mark: str) -> None:
+        """These requests go into the batch of this mark; one that is in a batch already stays there."""
         with self._changing() as db:
-            db.execute("DELETE FROM reserved WHERE id=?", (reservation,))
+            db.executemany("INSERT OR IGNORE INTO in_batches VALUES (?,?)", ((key, mark) for key in keys))
+
+    def marks(self, keys: Iterable[str]) -> dict[str, str]:
+        """The mark of each request that is in a batch."""
+        found = (self._db.execute("SELECT * FROM in_batches WHERE key=?", (key,)).fetchone() for key in keys)
+        return dict(row for row in found if row)
+
+    def unmark(self, keys: Iterable[str], mark: str) -> None:
+        """A batch's end was seen: what it left out of these requests may go into another."""
+        with self._changing() as db:
+            db.executemany("DELETE FROM in_batches WHERE key=? AND mark=?", ((key, mark) for key in keys))
+
+    def reserve_batch(self, mark: str, run: str, model: str, cost: Cost, limits: Limits) -> None:
+        """As ``reserve``, for all calls of a batch together."""
+        with self._changing() as db:
+            self._check(db, run, cost, limits)
+            row = (mark, run, model, cost.calls, cost.prompt, cost.completion, cost.usd, *self._me)
+            db.execute("INSERT INTO batches VALUES (?,?,?,?,?,?,?,?,?,?)", row)
+
+    def free_batch(self, mark: str) -> None:
+        """No batch of this mark was made."""
+        with self._changing() as db:
+            db.execute("DELETE FROM batches WHERE mark=?", (mark,))
+
+    def settle_batch(self, mark: str, run: str, model: str, cost: Cost) -> bool:
+        """What a batch that has ended cost, in place of its reservation. False where it was charged before: an end may
+        be seen twice, by two processes, or again after a kill."""
+        with self._changing() as db:
+            found = db.execute("SELECT run, calls, prompt, completion, usd FROM batches WHERE mark=?", (mark,))
+            before = found.fetchone()
+            if before and Cost(*before[1:]) == Cost():
+                return False
+            run = before[0] if before else run
+            db.execute("REPLACE INTO batches VALUES (?,?,?,0,0,0,0,?,?,?)", (mark, run, model, *self._me))
             _add(db, run, model, cost)
+            return True
 
     # -- without ceilings
 
@@ -134,6 +197,8 @@ class Ledger:
             self.flush()
 
     def flush(self) -> None:
+        """Write what is known and not written yet."""
+        self._write_settled()
         if self._noted:
             with self._changing() as db:
                 for (run, model), cost in self._noted.items():
@@ -149,8 +214,8 @@ class Ledger:
         return self._sum(self._db, "spent", run)
 
     def reserved(self, run: str | None = None) -> Cost:
-        """Of calls in flight, in all processes."""
-        return self._sum(self._db, "reserved", run)
+        """Of calls in flight, in all processes, and of batches whose end nobody has seen."""
+        return self._sum(self._db, "held", run)
 
     def rows(self) -> list[tuple[str, str, Cost]]:
         """(run, model, spent), by name."""
@@ -158,14 +223,25 @@ class Ledger:
         found = self._db.execute("SELECT * FROM spent ORDER BY run, model")
         return [(run, model, Cost(*cost)) for run, model, *cost in found]
 
-    def reset(self) -> None:
-        """Forget what was spent; reservations of living processes stay."""
-        self._noted.clear()
-        self._db.execute("DELETE FROM spent")
+    def reset(self) -> int:
+        """Forget what was spent, and all reservations but those of living processes of this machine; returns how many
+        reservations. A batch that is still under way is charged when its answers come."""
+        self.flush()
+        with self._changing() as db:
+            db.execute("DELETE FROM spent")
+            dropped = 0
+            for table in ("reserved", "batches"):
+                for number, *cost, host, pid, born in db.execute(
+                    f"SELECT rowid, calls, prompt, completion, usd, host, pid, born FROM {table}"
+                ).fetchall():
+                    if Cost(*cost) != Cost() and not (host == self._me[0] and _born(pid) == born):
+                        db.execute(f"DELETE FROM {table} WHERE rowid=?", (number,))
+                        dropped += 1
+        return dropped
 
     def sweep(self) -> None:
-        """Reservations of processes that are gone become spent. Those of another machine stay reserved: nobody here
-        can tell whether it lives."""
+        """Reservations of processes that are gone become spent. Those of another machine, container or start of this
+        machine stay reserved: nobody here can tell whether their process lives."""
         with self._changing() as db:
             for row in db.execute("SELECT * FROM reserved").fetchall():
                 number, run, model, *cost, host, pid, born = row
@@ -194,8 +270,8 @@ class Ledger:
             raise
 
 
-def _unwritten(path: Path | None, error: sqlite3.Error) -> DataError:
-    return DataError(f"{path}: {error}; make room on the disk and run the same command again")
+def _unwritten(path: Path | None, error: sqlite3.DatabaseError) -> DataError:
+    return DataError(f"{path}: {error}; {what_to_do(error)} and run the same command again")
 
 
 def report(path: Path, ceilings: Mapping[str, float]) -> str:
@@ -222,6 +298,16 @@ def _add(db: sqlite3.Connection, run: str, model: str, cost: Cost) -> None:
             f"INSERT INTO spent VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET {_ADDED}",
             (run, model, cost.calls, cost.prompt, cost.completion, cost.usd),
         )
+
+
+def _machine() -> str:
+    """Where a process's number means something: the machine by name, this start of it, and the container. Two machines
+    or containers of one name that share a volume differ in the latter two."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{platform.node()} {started} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # a system without /proc
+        return platform.node()
 
 
 def _born(pid: int) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from multihop import jsonl
 from multihop.environment import CEILINGS
-from multihop.errors import BudgetExceeded
+from multihop.errors import BudgetExceeded, DataError
 from multihop.llm.ledger import Cost, Ledger, Passed
 from multihop.pricing import Prices
 from multihop.types import Usage
@@ -50,11 +50,14 @@ class Meter:
         """By this process."""
         self.in_flight = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._unwritten = False
+        """Whether the ledger could not be written when a call was settled: it keeps that and tries again."""
 
     def reserve(self, model: str, request: dict[str, Any], factor: float = 1.0) -> Reservation:
         """Let a call through; ``factor`` times its price. Raises BudgetExceeded where it could pass a ceiling,
-        ConfigError for an unknown price."""
+        ConfigError for an unknown price, DataError where the ledger can't be written."""
         self.prices.of(model)
+        self._write_again()
         reservation = Reservation(self.run, model, request, factor=factor)
         if self.limits:
             cost = reservation.cost = self._most(reservation)
@@ -85,29 +88,58 @@ class Meter:
     def settle(self, reservation: Reservation, model: str, usage: Mapping[str, Any] | None, lost: int = 0) -> None:
         """What the call cost. ``usage`` None: it failed, and cost nothing but its ``lost`` answers (made and billed,
         but never seen whole), each as much as was reserved. Usage that is missing, or ``estimated``, is charged no
-        less than the reservation."""
+        less than the reservation.
+
+        A ledger that can't be written now is no error here: the answer that was just paid for is to be stored first.
+        It stops the command at its next call, or when the ledger is closed.
+        """
         cost = self._most(reservation).times(lost) if lost else Cost()
         if usage is not None:
             cost += self._used(reservation, usage)
         self.in_flight -= 1
         self.spent += cost
-        if reservation.number is not None:
-            self.ledger.settle(reservation.number, reservation.run, model, cost)
-        elif cost.calls:
-            self.ledger.note(reservation.run, model, cost)
+        try:
+            if reservation.number is not None:
+                self.ledger.settle(reservation.number, reservation.run, model, cost)
+            elif cost.calls:
+                self.ledger.note(reservation.run, model, cost)
+        except DataError:
+            self._unwritten = True
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done():
                 each.set_result(None)
 
-    def note(
-        self, model: str, request: dict[str, Any], usage: Mapping[str, Any] | None, lost: int, factor: float
+    def reserve_batch(self, mark: str, model: str, requests: Iterable[dict[str, Any]], factor: float) -> None:
+        """Let a batch through, whole; with or without ceilings it is held in the ledger, under its mark, until
+        ``settle_batch``: also when this process is gone. Raises as ``reserve``."""
+        self.prices.of(model)
+        self._write_again()
+        cost = Cost()
+        for request in requests:
+            cost += self._most(Reservation(self.run, model, request, factor=factor))
+        try:
+            self.ledger.reserve_batch(mark, self.run, model, cost, self.limits)
+        except Passed as e:
+            raise self._exceeded(e, cost) from None
+
+    def settle_batch(
+        self, mark: str, model: str, answers: Iterable[tuple[dict[str, Any], Mapping[str, Any] | None]], factor: float
     ) -> None:
-        """A call that another command made without reserving, and whose answer came now: what it cost is spent."""
-        reservation = Reservation(self.run, model, request, factor=factor)
-        self.live_calls += 1
-        self.in_flight += 1
-        self.settle(reservation, model, usage, lost)
+        """What a batch that has ended cost: its answers' requests with their usage (None: an answer that was made and
+        can't be used, charged as reserved). What it did not answer is free. Once per mark, however often it is told."""
+        cost = Cost()
+        for request, usage in answers:
+            call = Reservation(self.run, model, request, factor=factor)
+            cost += self._most(call) if usage is None else self._used(call, usage)
+        if self.ledger.settle_batch(mark, self.run, model, cost):
+            self.live_calls += cost.calls
+            self.spent += cost
+
+    def _write_again(self) -> None:
+        if self._unwritten:
+            self.ledger.flush()
+            self._unwritten = False
 
     @property
     def spent_usd(self) -> float:
@@ -142,9 +174,10 @@ class Meter:
         unit, of_run, most = self.limits[passed.ceiling]
         spent, held, asked = (getattr(c, unit) for c in (passed.spent, passed.reserved, cost))
         whose = f"by {self.run}" if of_run else "in this MULTIHOP_HOME"
+        calls = "the next call" if cost.calls == 1 else f"the next {cost.calls} calls, one batch"
         return BudgetExceeded(
             f"the ceiling {passed.ceiling}={most:.15g} is reached: {spent:.6g} {_UNITS[unit]} spent {whose}, "
-            f"{held:.6g} reserved, up to {asked:.6g} for the next call; all answers so far are stored: raise it and "
+            f"{held:.6g} reserved, up to {asked:.6g} for {calls}; all answers so far are stored: raise it and "
             "run the same command again (`multihop spending` shows what was spent)"
         )
 

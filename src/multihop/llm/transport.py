@@ -50,7 +50,7 @@ class Transport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises httpx's errors: ConnectError, ReadTimeout, RemoteProtocolError (NotACompletion for a bad 200)."""
         call = CALL.get() or Call()
-        chat = request.url.path.endswith("/chat/completions")
+        chat = request.url.path.rstrip("/").endswith("/chat/completions")
         if call.stopped:
             raise asyncio.CancelledError
         ticket = await self._pace.enter()
@@ -63,7 +63,7 @@ class Transport(httpx2.AsyncBaseTransport):
                 if chat:
                     response.extensions[COMPLETION] = checked(response.content)
                 refused = False
-            elif b"insufficient_quota" in response.content:
+            elif _quota_used_up(response.content):
                 # Also a 429, but waiting does not bring a used-up quota back.
                 response.headers["x-should-retry"] = "false"
             elif response.status_code in (429, 503):
@@ -157,6 +157,14 @@ def checked(body: bytes) -> dict[str, Any]:
     if not _texts(choices[0].get("finish_reason")) or not isinstance(calls, list | tuple) or not all(map(_call, calls)):
         raise NotACompletion("the completion's tool calls or finish reason are not as they must be")
     return value
+
+
+def _quota_used_up(body: bytes) -> bool:
+    try:
+        error = json.loads(body)["error"]
+        return "insufficient_quota" in (error.get("code"), error.get("type"))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def _texts(*values: Any) -> bool:

@@ -100,15 +100,18 @@ def prizes_of(graph: KnowledgeGraph, query: np.ndarray, params: Params) -> Prize
     nodes, edges = np.zeros(len(graph.phrases)), np.zeros(len(graph.facts))
     best = graph.phrase_index.search(query, params.nodes)
     nodes[[phrase for phrase, _ in best]] = np.arange(len(best), 0, -1)
-    text_of = np.array([relation for _, relation, _ in graph.facts])
     found = graph.relation_index.search(query, WIDEN * params.edges)
     tiers = [[text for text, _ in tier] for _, tier in groupby(found, key=lambda pair: pair[1])][: params.edges]
-    ceiling = np.inf
+    tier_of = np.full(len(graph.relations), -1)
     for rank, texts in enumerate(tiers):
-        tier = np.isin(text_of, texts)
-        prize = min((len(tiers) - rank) / tier.sum(), ceiling)
-        edges[tier] = prize
-        ceiling = prize * (1 - DROP)
+        tier_of[texts] = rank
+    tier_of = tier_of[graph.fact_parts[:, 1]]
+    ceiling, found_edges = np.inf, np.flatnonzero(tier_of >= 0)
+    sizes, worth = np.bincount(tier_of[found_edges], minlength=len(tiers)), np.zeros(len(tiers))
+    for rank in range(len(tiers)):
+        worth[rank] = min((len(tiers) - rank) / sizes[rank], ceiling)
+        ceiling = worth[rank] * (1 - DROP)
+    edges[found_edges] = worth[tier_of[found_edges]]
     return Prizes(nodes, edges)
 
 
@@ -120,7 +123,7 @@ def subgraph(graph: KnowledgeGraph, prizes: Prizes, cost: float) -> tuple[list[i
     """
     if prizes.edges.any():
         cost = min(cost, float(prizes.edges.max()) * (1 - DROP / 2))
-    ends = np.array([(s, o) for s, _, o in graph.facts], dtype=np.int64)
+    ends = graph.fact_parts[:, ::2]
     rich, plain = np.flatnonzero(prizes.edges > cost), np.flatnonzero(prizes.edges <= cost)
     extra = len(graph.phrases) + np.arange(len(rich))
     sides = [np.stack([ends[rich, side], extra], axis=1) for side in (0, 1)]
@@ -131,7 +134,7 @@ def subgraph(graph: KnowledgeGraph, prizes: Prizes, cost: float) -> tuple[list[i
     )
     facts = {int(plain[e]) for e in chosen if e < len(plain)}
     facts |= {int(rich[n - len(graph.phrases)]) for n in nodes if n >= len(graph.phrases)}
-    phrases = {n for n in nodes if n < len(graph.phrases)} | {int(end) for f in facts for end in ends[f]}
+    phrases = {n for n in nodes if n < len(graph.phrases)} | set(ends[list(facts)].ravel().tolist())
     return sorted(phrases), sorted(facts)
 
 
@@ -171,12 +174,9 @@ def sources(graph: KnowledgeGraph, nodes: Sequence[int], edges: Sequence[int], p
     facts: that hold its phrases): the prizes of the chosen facts it gave, and of the chosen phrases it holds."""
     chosen = np.zeros(len(graph.phrases))
     chosen[list(nodes)] = prizes.nodes[list(nodes)]
-    holds = graph.mentions.copy()
-    holds.data = np.ones(len(holds.data))
-    scores, given = holds @ chosen, np.zeros(len(graph.retriever.chunks))
-    for fact in edges:
-        chunks = list(graph.fact_chunks[fact])
-        scores[chunks] += prizes.edges[fact]
-        given[chunks] += 1
+    scores = graph.holds @ chosen
+    where = np.array([chunk for fact in edges for chunk in graph.fact_chunks[fact]], dtype=np.int64)
+    np.add.at(scores, where, np.repeat(prizes.edges[list(edges)], [len(graph.fact_chunks[fact]) for fact in edges]))
+    given = np.bincount(where, minlength=len(scores))
     # A fact may be on the way between prizes and have none itself: the hair's breadth keeps its passages in.
     return graph.hits(np.where(given > 0, scores + 1e-3 * given, 0.0) if edges else scores, k)

@@ -83,17 +83,18 @@ class LinearRag:
         active = propagate(graph, seeds, lambda rows: graph.sentence_cosines(question, rows), p)
         tools.trace.event(1, "propagation", seeds=len(seeds), entities=int((active.tiers > 0).sum()))
         reset = np.concatenate(
-            [active.weights, passage_weights(graph.mentions, active, graph.passage_cosines(question), p)]
+            [active.weights, passage_weights(graph.mention_logs, active, graph.passage_cosines(question), p)]
         )
         scores = graph.graph.pagerank(reset, p.damping)
         return ppr.hits(tools.retriever.chunks, scores[len(graph.entities) :], p.k)
 
 
-def passage_weights(mentions: sparse.csr_array, active: Activation, cosines: np.ndarray, p: Params) -> np.ndarray:
-    """(passages,): (ratio · scaled cosine + log(1 + Σ score · log(1 + mentions) / tier)) · passage_node_weight."""
-    counts = mentions.copy()
-    counts.data = np.log1p(counts.data)
-    bonus = counts.T @ (active.scores / np.maximum(active.tiers, 1))
+def passage_weights(logs: sparse.sparray, active: Activation, cosines: np.ndarray, p: Params) -> np.ndarray:
+    """(passages,): (ratio · scaled cosine + log(1 + Σ score · log(1 + mentions) / tier)) · passage_node_weight.
+
+    ``logs``: (passages, entities), log(1 + mentions).
+    """
+    bonus = logs @ (active.scores / np.maximum(active.tiers, 1))
     return (p.passage_ratio * ppr.minmax(cosines) + np.log1p(bonus)) * p.passage_node_weight
 
 
@@ -110,7 +111,7 @@ def propagate(graph: TriGraph, seeds: Mapping[int, float], cosines: Cosines, p: 
     for tier in range(2, p.max_iterations + 1):
         strong = values >= p.threshold
         frontier, values = frontier[strong], values[strong]
-        owner, sentence = graph.entity_sentences[frontier].tocoo().coords
+        owner, sentence = _entries(graph.entity_sentences, frontier)
         free = ~used[sentence]
         owner, sentence = owner[free], sentence[free]
         similar = cosines(sentence)
@@ -119,7 +120,7 @@ def propagate(graph: TriGraph, seeds: Mapping[int, float], cosines: Cosines, p: 
         used[sentence[taken]] = True
         passed = values[owner[taken]] * similar[taken]
         kept = passed >= p.threshold
-        place, entity = graph.sentence_entities[sentence[taken[kept]]].tocoo().coords
+        place, entity = _entries(graph.sentence_entities, sentence[taken[kept]])
         if not len(entity):
             break
         gained = passed[kept][place]
@@ -131,6 +132,15 @@ def propagate(graph: TriGraph, seeds: Mapping[int, float], cosines: Cosines, p: 
         new = frontier[active.tiers[frontier] == 0]
         active.scores[new], active.tiers[new] = best[new], tier
     return active
+
+
+def _entries(matrix: sparse.csr_array, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place in ``rows``, column) of each entry of these rows; what scipy makes two matrices for."""
+    starts = matrix.indptr[rows]
+    counts = matrix.indptr[rows + 1] - starts
+    ends = np.cumsum(counts)
+    first = np.repeat(starts - ends + counts, counts)
+    return np.repeat(np.arange(len(rows)), counts), matrix.indices[first + np.arange(len(first))]
 
 
 def _taken(owner: np.ndarray, sentence: np.ndarray, k: int) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from multihop.errors import ConfigError
@@ -20,6 +21,16 @@ class Shard:
 
     def holds(self, qid: str) -> bool:
         return number(qid) % self.count == self.index
+
+
+def dealt(ids: Iterable[str], shards: Sequence[Shard]) -> list[list[str]]:
+    """The ids that each of ``shards`` holds, in their order; each id is hashed once for each number of shards."""
+    ids, parts = list(ids), {}
+    for count in {shard.count for shard in shards}:
+        parts[count] = defaultdict[int, list[str]](list)
+        for qid in ids:
+            parts[count][number(qid) % count].append(qid)
+    return [parts[shard.count][shard.index] for shard in shards]
 
 
 def number(qid: str) -> int:

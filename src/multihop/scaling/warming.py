@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multihop import running, stages
 from multihop.errors import MultihopError
-from multihop.scaling.shards import Shard
+from multihop.evaluation.score import Unjudged
+from multihop.scaling.shards import Shard, dealt
 from multihop.session import Session
 from multihop.types import RunRecord
 
@@ -34,13 +35,23 @@ class Chunk:
     ids: tuple[str, ...]
 
 
-def chunks(session: Session, runs: Sequence[str], shard: Shard, size: int) -> Iterator[Chunk]:
+def chunks(session: Session, runs: Sequence[str], shard: Shard, size: int) -> list[Chunk]:
     """A shard's questions of the named runs (default: all), cell after cell. Raises ConfigError for an unknown run."""
+    return divided(session, runs, [shard], size)[0]
+
+
+def divided(session: Session, runs: Sequence[str], shards: Sequence[Shard], size: int) -> list[list[Chunk]]:
+    """The chunks of each shard. A run's questions are read once for all shards and settings."""
+    parts: list[list[Chunk]] = [[] for _ in shards]
     for run in runs or session.params.runs:
+        ids: dict[str, list[list[str]]] = {}
         for dataset, setting in session.params.cells(run):
-            ids = [q.id for q in stages.questions_of(session, run, dataset) if shard.holds(q.id)]
-            for start in range(0, len(ids), size):
-                yield Chunk(run, dataset, setting, tuple(ids[start : start + size]))
+            if dataset not in ids:
+                ids[dataset] = dealt((q.id for q in stages.questions_of(session, run, dataset)), shards)
+            for part, own in zip(parts, ids[dataset], strict=True):
+                starts = range(0, len(own), size)
+                part += (Chunk(run, dataset, setting, tuple(own[start : start + size])) for start in starts)
+    return parts
 
 
 class Warmer:
@@ -74,21 +85,34 @@ def _refuse_nothing_but_errors(records: Sequence[RunRecord]) -> None:
 async def warm(session: Session, runs: Sequence[str], shards: Sequence[Shard], size: int = CHUNK) -> Counter[str]:
     """Ask the shards, one after another, in this process; records by status.
 
-    Raises MultihopError where more than max_error_share of them are errors; what was answered stays stored.
+    What a chunk's judge did not answer is left for the next warming, and the other chunks are still asked. Raises
+    MultihopError where that happened (early, where it happens again and again), or where more than max_error_share of
+    the records are errors; what was answered stays stored.
     """
     warmer, counts = Warmer(session), Counter[str]()
+    unjudged: list[BaseException] = []
     said_at = time.monotonic()
-    for shard in shards:
-        todo = list(chunks(session, runs, shard, size))
+    for shard, todo in zip(shards, divided(session, runs, shards, size), strict=True):
         for n, chunk in enumerate(todo, 1):
-            counts += await warmer.ask(chunk)
+            try:
+                counts += await warmer.ask(chunk)
+            except* Unjudged as group:
+                unjudged.append(first_of(group))
+                if len(unjudged) == running.FIRST_ERRORS:
+                    _refuse_unjudged(unjudged)
             if time.monotonic() - said_at >= EVERY_S or n == len(todo):
                 said_at = time.monotonic()
                 where = f"{n}/{len(todo)} chunks, at {chunk.run} {chunk.dataset} {chunk.setting}"
                 live = session.meter.live_calls
                 print(f"  shard {shard.index}/{shard.count}: {where}, {live} live calls", file=sys.stderr)
+    _refuse_unjudged(unjudged)
     refuse_errors(session, counts)
     return counts
+
+
+def _refuse_unjudged(errors: Sequence[BaseException]) -> None:
+    if errors:
+        raise MultihopError(f"{len(errors)} chunks lack judgements; the first: {errors[0]}")
 
 
 def said(counts: Counter[str]) -> str:
@@ -102,3 +126,10 @@ def refuse_errors(session: Session, counts: Counter[str]) -> None:
             f"{errors} of {total} answers ended in an error (max_error_share is {session.params.max_error_share}); "
             "what was answered is stored: the same command asks only those again"
         )
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The first of a group, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from multihop.errors import ReplayMiss
+from multihop.gathering import gathered
 from multihop.llm.client import ChatClient, ContextOverflow, Refused
-from multihop.llm.gathering import gathered
 from multihop.llm.model import Model, messages_of
 from multihop.retrieval.index import Retriever
 from multihop.retrieval.vectors import embed

@@ -105,25 +105,28 @@ def _names(params: Params, retriever: Retriever, texts: list[str]) -> list[list[
 
 def _recognise(params: Params, texts: list[str]) -> list[list[list[str]]]:
     """[[mention, label], ...] per text. Raises ReplayMiss where spaCy or the model is missing or another version."""
-    if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(params.model) is None:
+    documents = _pipeline(params.model, params.version, params.spacy_version).pipe(texts, batch_size=BATCH)
+    return [[[e.text, e.label_] for e in document.ents] for document in documents]
+
+
+@functools.cache
+def _pipeline(model: str, version: str, spacy_version: str) -> Any:
+    """Checked and loaded once: every question goes through it too. Raises ReplayMiss."""
+    if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(model) is None:
         raise ReplayMiss(
-            f"entities: spaCy and its model {params.model} are needed: pip install -r requirements.txt && "
+            f"entities: spaCy and its model {model} are needed: pip install -r requirements.txt && "
             "pip install --no-deps -r requirements-spacy.txt (make repro does both)"
         )
-    for package, param in ((params.model, "version"), ("spacy", "spacy_version")):
-        installed, wanted = importlib.metadata.version(package.replace("_", "-")), getattr(params, param)
+    for package, param, wanted in ((model, "version", version), ("spacy", "spacy_version", spacy_version)):
+        installed = importlib.metadata.version(package.replace("_", "-"))
         if installed != wanted:
             raise ReplayMiss(
                 f"entities: {package} {installed} is installed, {param} says {wanted}; install that one or change the "
                 "param"
             )
-    documents = _pipeline(params.model).pipe(texts, batch_size=BATCH)
-    return [[[e.text, e.label_] for e in document.ents] for document in documents]
-
-
-@functools.cache
-def _pipeline(model: str) -> Any:
-    """Loaded once: every question goes through it too."""
     import spacy
 
-    return spacy.load(model, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer"])
+    pipeline = spacy.load(model, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer"])
+    if "tok2vec" in pipeline.pipe_names and not pipeline.get_pipe("tok2vec").listeners:
+        pipeline.remove_pipe("tok2vec")  # it fed those left out; this recogniser has vectors of its own
+    return pipeline

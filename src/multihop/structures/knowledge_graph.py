@@ -83,6 +83,18 @@ class KnowledgeGraph:
         """int (phrases,): in how many chunks each phrase is."""
         return np.asarray(self.mentions.getnnz(axis=0))
 
+    @cached_property
+    def fact_parts(self) -> np.ndarray:
+        """int64 (facts, 3): ``facts``."""
+        return np.array(self.facts, dtype=np.int64).reshape(-1, 3)
+
+    @cached_property
+    def holds(self) -> csr_matrix:
+        """(chunks, phrases): 1.0 where a fact of the chunk holds the phrase."""
+        holds = self.mentions.copy()
+        holds.data = np.ones(len(holds.data))
+        return holds
+
     # -- search by vectors: exact, ties by position; for a graph without facts nothing is found
 
     def link(self, names: Sequence[str]) -> list[int]:

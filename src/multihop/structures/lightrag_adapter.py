@@ -12,14 +12,15 @@ import functools
 import itertools
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from multihop.data.tokens import encoding, pieces
+from multihop.data.tokens import PIECE, encoding, pieces
 from multihop.errors import ConfigError, MultihopError
 
 VERSION = "1.5.7"
@@ -29,6 +30,8 @@ NOTHING = "<|COMPLETE|>"
 """An extraction that holds no record."""
 _SPLIT = "\n<<<SPLIT>>>\n"
 _NEVER = 10**9
+_LINES = re.compile(r"(?<=\}\n)(?=\{)")
+"""Between two lines of JSON. No token of o200k goes on past a line break before a brace."""
 _serial = itertools.count()
 _PINNED = {
     "summary_max_tokens": 1200,
@@ -65,9 +68,15 @@ def require() -> Any:
             "pip install -r requirements-lightrag.txt"
         )
     for name in ("lightrag", "nano-vectordb"):  # what fails is reported by status and exception
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    root.setLevel(level)  # the import of its store sets INFO: a line for each request and model of the whole process
+        _set_level(logging.getLogger(name), logging.CRITICAL)
+    _set_level(root, level)  # the import of its store sets INFO: a line for each request and model of the whole process
     return lightrag
+
+
+def _set_level(logger: logging.Logger, level: int) -> None:
+    """Only where it is another: setting one empties the caches of every logger."""
+    if logger.level != level:
+        logger.setLevel(level)
 
 
 def clean(text: str) -> str:
@@ -88,10 +97,19 @@ class _O200k:
     """The package's tokenizer interface. It must give back the very text, or passages are stored mutilated."""
 
     def encode(self, content: str) -> list[int]:
+        # A search asks for the length of the same entities, relations and passages over and over, one on each line.
+        parts = _LINES.split(content) if len(content) <= PIECE else [content]
+        if len(parts) > 1:
+            return [token for line in parts for token in _line(line)]
         return [token for piece in pieces(content) for token in encoding().encode_ordinary(piece)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return encoding().decode_bytes(list(tokens)).decode("utf-8", errors="replace")
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _line(text: str) -> tuple[int, ...]:
+    return tuple(encoding().encode_ordinary(text))
 
 
 def turn() -> asyncio.Lock:
@@ -210,6 +228,23 @@ async def fill(rag: Any, entities: Sequence[Any], relations: Sequence[Any], chun
         await store.index_done_callback()
 
 
+async def freeze(rag: Any, chunk_ids: Sequence[str]) -> None:
+    """Spare a search what only writing needs: a lock for each node and edge that it reads, deep copies of passages and
+    settings."""
+    graph, settings = rag.chunk_entity_relation_graph, rag._build_global_config()
+    rows = dict(zip(chunk_ids, await rag.text_chunks.get_by_ids(list(chunk_ids)), strict=True))
+
+    async def live() -> Any:
+        return graph._graph
+
+    async def copies(ids: Sequence[str]) -> list[Any]:
+        return [rows[i].copy() if i in rows else None for i in ids]
+
+    graph._get_graph, rag.text_chunks.get_by_ids, rag._build_global_config = live, copies, settings.copy
+    for store in (rag.entities_vdb, rag.relationships_vdb, rag.chunks_vdb):
+        store._storage_lock = nullcontext()
+
+
 @contextmanager
 def replaced(module: Any, **values: Any) -> Iterator[None]:
     """Names of a module, set for a while."""
@@ -238,8 +273,9 @@ def prompts(system: str, user: str) -> Iterator[None]:
 
 @contextmanager
 def steady(similar: Callable[[str, Sequence[str]], list[str]] | None = None) -> Iterator[None]:
-    """The package without clock, race and set order. ``similar(query, ids)``: ids, best first."""
-    from lightrag import operate, pipeline
+    """The package without clock, race, set order and a thread for its token counts. ``similar(query, ids)``: ids, best
+    first."""
+    from lightrag import operate, pipeline, utils
 
     asked, merged = operate.use_llm_func_with_cache, pipeline.merge_nodes_and_edges
 
@@ -257,7 +293,12 @@ def steady(similar: Callable[[str, Sequence[str]], list[str]] | None = None) -> 
         ids = list(dict.fromkeys(i for entry in entity_info for i in entry.get("sorted_chunks", ())))
         return (similar(query, ids) if similar else ids)[:num_of_chunks]
 
+    async def at_once(function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
     with (
+        replaced(utils, run_in_tokenizer_executor=at_once),
+        replaced(operate, run_in_tokenizer_executor=at_once),
         replaced(operate, use_llm_func_with_cache=timeless, pick_by_vector_similarity=picked),
         replaced(pipeline, merge_nodes_and_edges=in_turn),
     ):

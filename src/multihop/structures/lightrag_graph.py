@@ -163,6 +163,7 @@ class LightRagIndex:
         with TemporaryDirectory() as scratch:  # once written, everything is in memory
             rag = await adapter.open_rag(Path(scratch), "search", ask, embed, self.entity_vectors.shape[1])
             await adapter.fill(rag, self.entities, self.relations, self.retriever.chunks)
+        await adapter.freeze(rag, [c.id for c in self.retriever.chunks])
         return rag
 
 

@@ -14,6 +14,10 @@ import numpy as np
 DECIMALS = 9
 """Times are rounded to this before they are compared; of equal ones a cluster's end comes before an edge's."""
 _TIGHT = 1e-9
+_NEVER = float("inf")
+
+Merge = tuple[int, tuple[int, int], list[int] | None]
+"""(edge, its ends, nodes of the side that had stopped growing, or None where both grew)."""
 
 
 def steiner(ends: np.ndarray, prizes: Sequence[float], costs: Sequence[float]) -> tuple[list[int], list[int]]:
@@ -22,123 +26,132 @@ def steiner(ends: np.ndarray, prizes: Sequence[float], costs: Sequence[float]) -
     ``ends``: int (edges, 2), ``costs``: (edges,) >= 0, ``prizes``: (nodes,) >= 0. Without any prize nothing is chosen.
     Time grows with the edges near prizes, times their logarithm.
     """
-    growth = _Growth(np.asarray(ends, dtype=np.int64).reshape(-1, 2), list(map(float, prizes)), list(map(float, costs)))
-    survivors = growth.run()
-    return _pruned(growth.ends, growth.merges, survivors)
+    ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+    return _pruned(*_grown(ends, list(map(float, prizes)), list(map(float, costs))))
 
 
-class _Growth:
-    """Clusters of nodes with prize left grow at the same speed; where two meet over an edge they become one."""
+def _grown(ends: np.ndarray, left: list[float], costs: list[float]) -> tuple[list[Merge], list[int]]:
+    """(merges in order, nodes of the last growing cluster): clusters with prize ``left`` grow at the same speed; where
+    two meet over an edge they become one, known by one of its nodes.
 
-    def __init__(self, ends: np.ndarray, prizes: list[float], costs: list[float]):
-        count = len(prizes)
-        self.ends: list[list[int]] = ends.tolist()
-        self.costs = costs
-        self._at = np.searchsorted(np.sort(ends.ravel()), np.arange(count + 1))
-        self._incident = np.argsort(ends.ravel(), kind="stable") // 2
-        self.of = list(range(count))
-        self.members = [[i] for i in range(count)]
-        self.shift, self.grown, self.stamp = [0.0] * count, [0.0] * count, [0.0] * count
-        self.left = prizes
-        self.active = [prize > 0 for prize in prizes]
-        self.version = [0] * count
-        self.heap: list[tuple[float, int, int, int]] = []
-        self.due: set[tuple[float, int]] = set()
-        """(time, edge) in the heap: an edge that is looked at twice at one time does nothing the second time."""
-        self.merges: list[tuple[int, list[int] | None]] = []
-        """(edge, nodes of the side that had stopped growing, or None where both grew), in order."""
+    One function and flat lists, because this is most of a question's time: Python reads a local name fastest.
+    """
+    count, flat = len(left), ends.ravel()
+    at = [0, *np.cumsum(np.bincount(flat, minlength=count)).tolist()]
+    incident = (np.argsort(flat, kind="stable") // 2).tolist()
+    ones, others = ends.T.tolist()
+    of, members = list(range(count)), [[i] for i in range(count)]
+    # A node is covered as far as its shift and its cluster's growth, which is that at the time of the stamp.
+    shift, grown, stamp = [0.0] * count, [0.0] * count, [0.0] * count
+    active = [prize > 0 for prize in left]
+    heap: list[tuple[float, int, int]] = []
+    due = [_NEVER] * len(costs)
+    """The earliest time in the heap for each edge. A cluster's, too, may be too early: it is looked at again."""
+    merges: list[Merge] = []
 
-    def run(self) -> list[int]:
-        """The nodes of the last growing cluster."""
-        started = [i for i, active in enumerate(self.active) if active]
-        for node in started:
-            self._watch(node, 0.0)
-            self._wake([node], 0.0)
-        growing = len(started)
-        while growing > 1:
-            now, is_edge, index, version = heappop(self.heap)
-            if is_edge:
-                self.due.discard((now, index))
-                growing -= self._edge(index, now)
-            elif self.active[index] and version == self.version[index]:
-                self._settle(index, now)
-                self.active[index] = False
-                growing -= 1
-        return next((self.members[c] for c in dict.fromkeys(self.of[i] for i in started) if self.active[c]), [])
-
-    def _edge(self, edge: int, now: float) -> bool:
-        """Join the ends of an edge that is covered, else look again later; whether two growing clusters became one."""
-        one, other = self.ends[edge]
-        a, b = self.of[one], self.of[other]
-        rate = self.active[a] + self.active[b]
-        if a == b or not rate:
+    def covered(edge: int, a: int, b: int, now: float) -> bool:
+        """Whether the edge between two clusters is covered; if it will be, it comes up again then."""
+        one, other, wait = shift[ones[edge]] + grown[a], shift[others[edge]] + grown[b], 1.0
+        if active[a]:
+            one += now - stamp[a]
+            if active[b]:
+                other += now - stamp[b]
+                wait = 0.5
+        elif active[b]:
+            other += now - stamp[b]
+        else:
             return False
-        slack = self.costs[edge] - (self._covered(one, now) + self._covered(other, now))
-        if slack > _TIGHT:
-            # Later by at least one step of the rounding: what is rounded back to now would come up for ever.
-            self._look(edge, now + max(slack / rate, _TIGHT))
-            return False
-        stopped = None if rate == 2 else list(self.members[b if self.active[a] else a])
-        self.merges.append((edge, stopped))
-        self._watch(self._merge(a, b, now), now)
-        self._wake(stopped or (), now)
-        return rate == 2
+        slack = costs[edge] - (one + other)
+        if slack <= _TIGHT:
+            return True
+        wait *= slack
+        # Later by at least one step of the rounding: what is rounded back to now would come up for ever.
+        again = _rounded(now + (wait if wait > _TIGHT else _TIGHT))
+        if again < due[edge]:
+            due[edge] = again
+            heappush(heap, (again, 1, edge))
+        return False
 
-    def _merge(self, a: int, b: int, now: float) -> int:
-        self._settle(a, now)
-        self._settle(b, now)
-        if len(self.members[a]) < len(self.members[b]):
-            a, b = b, a
-        for node in self.members[b]:
-            self.shift[node] += self.grown[b] - self.grown[a]
-            self.of[node] = a
-        self.members[a] += self.members[b]
-        self.left[a] += self.left[b]
-        self.active[a], self.active[b] = True, False
-        return a
-
-    def _settle(self, cluster: int, now: float) -> None:
-        if self.active[cluster]:
-            self.grown[cluster] += now - self.stamp[cluster]
-            self.left[cluster] = max(self.left[cluster] - (now - self.stamp[cluster]), 0.0)
-        self.stamp[cluster] = now
-
-    def _covered(self, node: int, now: float) -> float:
-        cluster = self.of[node]
-        since = now - self.stamp[cluster] if self.active[cluster] else 0.0
-        return self.shift[node] + self.grown[cluster] + since
-
-    def _watch(self, cluster: int, now: float) -> None:
-        self.version[cluster] += 1
-        heappush(self.heap, (round(now + self.left[cluster], DECIMALS), 0, cluster, self.version[cluster]))
-
-    def _wake(self, nodes: Sequence[int], now: float) -> None:
-        """Look at the edges of nodes that begin to grow."""
+    def wake(nodes: Sequence[int], now: float) -> None:
+        """Look at the edges of nodes that begin to grow. One that is covered already has its turn now."""
         for node in nodes:
-            for edge in self._incident[self._at[node] : self._at[node + 1]].tolist():
-                one, other = self.ends[edge]
-                if self.of[one] != self.of[other]:
-                    self._look(edge, now)
+            for edge in incident[at[node] : at[node + 1]]:
+                a, b = of[ones[edge]], of[others[edge]]
+                if a != b and due[edge] > now and covered(edge, a, b, now):
+                    due[edge] = now
+                    heappush(heap, (now, 1, edge))
 
-    def _look(self, edge: int, time: float) -> None:
-        key = (round(time, DECIMALS), edge)
-        if key not in self.due:
-            self.due.add(key)
-            heappush(self.heap, (key[0], 1, edge, 0))
+    def settle(cluster: int, now: float) -> None:
+        if active[cluster]:
+            since = now - stamp[cluster]
+            grown[cluster] += since
+            left[cluster] = max(left[cluster] - since, 0.0)
+        stamp[cluster] = now
+
+    started = [node for node in range(count) if active[node]]
+    for node in started:
+        heappush(heap, (_rounded(left[node]), 0, node))
+        wake([node], 0.0)
+    growing = len(started)
+    while growing > 1:
+        now, is_edge, index = heappop(heap)
+        if not is_edge:
+            if active[index] and (end := _rounded(stamp[index] + left[index])) > now:
+                heappush(heap, (end, 0, index))  # it got more in the meantime
+            elif active[index]:
+                settle(index, now)
+                active[index] = False
+                growing -= 1
+            continue
+        due[index] = _NEVER
+        a, b = of[ones[index]], of[others[index]]
+        if a == b or not covered(index, a, b, now):
+            continue
+        stopped = None if active[a] and active[b] else members[b if active[a] else a].copy()
+        merges.append((index, (ones[index], others[index]), stopped))
+        growing -= stopped is None
+        if stopped and len(stopped) == 1 and (active[a] or len(members[b]) > 1) and not left[of[stopped[0]]]:
+            # Most often a single node without a prize: what the growing cluster has stays as it is.
+            (node,), grower = stopped, a if active[a] else b
+            shift[node] += grown[node] - (grown[grower] + (now - stamp[grower]))
+            of[node] = grower
+            members[grower].append(node)
+            wake(stopped, now)
+            continue
+        settle(a, now)
+        settle(b, now)
+        if len(members[a]) < len(members[b]):
+            a, b = b, a
+        more = grown[b] - grown[a]
+        for node in members[b]:
+            shift[node] += more
+            of[node] = a
+        members[a] += members[b]
+        left[a] += left[b]
+        if not active[a]:
+            heappush(heap, (_rounded(now + left[a]), 0, a))
+        active[a], active[b] = True, False
+        wake(stopped or (), now)
+    return merges, next((members[c] for c in dict.fromkeys(of[i] for i in started) if active[c]), [])
 
 
-def _pruned(
-    ends: list[list[int]], merges: list[tuple[int, list[int] | None]], survivors: list[int]
-) -> tuple[list[int], list[int]]:
+def _rounded(time: float) -> float:
+    """``round(time, DECIMALS)``, in half its time where no tie is near."""
+    scaled = time * 1e9
+    whole = round(scaled)
+    return whole / 1e9 if -0.4999 < scaled - whole < 0.4999 else round(time, DECIMALS)
+
+
+def _pruned(merges: Sequence[Merge], survivors: Sequence[int]) -> tuple[list[int], list[int]]:
     """Last merges first: a cluster that had stopped stays only where a later edge leaves from it."""
     alive, needed, chosen = set(survivors), set(), []
-    merges = [merge for merge in merges if ends[merge[0]][0] in alive]
-    for edge, stopped in reversed(merges):
-        if not alive.intersection(ends[edge]):
+    merges = [merge for merge in merges if merge[1][0] in alive]
+    for edge, ends, stopped in reversed(merges):
+        if alive.isdisjoint(ends):
             continue
         if stopped is not None and needed.isdisjoint(stopped):
             alive.difference_update(stopped)
             continue
-        needed.update(ends[edge])
+        needed.update(ends)
         chosen.append(edge)
     return sorted(alive), sorted(chosen)

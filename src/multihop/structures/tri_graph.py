@@ -77,6 +77,13 @@ class TriGraph:
         return _cosines(self._retriever.chunk_vectors, self._retriever.query_vector(question))
 
     @cached_property
+    def mention_logs(self) -> sparse.sparray:
+        """(passages, entities): log(1 + mentions)."""
+        logs = self.mentions.copy()
+        logs.data = np.log1p(logs.data)
+        return logs.T
+
+    @cached_property
     def graph(self) -> Graph:
         """Entities, then passages; for PageRank."""
         return _graph(self.mentions)
