@@ -170,8 +170,7 @@ def with_a_killed_node(root: Path, home: Path, server: ScriptedServer, needed: i
         cluster.shutdown()
 
 
-def measure(folder: Path, questions: int, dvc: bool) -> dict[str, Any]:
-    """``dvc``: replay by `dvc repro`; else by the same stages in this process, which takes seconds less a stage."""
+def measure(folder: Path, questions: int) -> dict[str, Any]:
     root, home = project(folder / "project", questions), folder / "driver"
     with ScriptedServer(delay=DELAY_S) as server:
         os.environ[URL_ENV] = server.url
@@ -187,7 +186,7 @@ def measure(folder: Path, questions: int, dvc: bool) -> dict[str, Any]:
         again = {body for body, n in counts.items() if n > 1}
         replay = {"MULTIHOP_HOME": str(home), "MULTIHOP_LIVE": "never"}
         in_flight, began = asked_by(root, chunks, **replay), time.monotonic()
-        replayed, repro_s = (reproduced if dvc else answered)(root, **replay), time.monotonic() - began
+        replayed, repro_s = reproduced(root, **replay), time.monotonic() - began
         assert server.counts == counts, "the replay asked something"
     return {
         "questions": questions,
@@ -202,7 +201,6 @@ def measure(folder: Path, questions: int, dvc: bool) -> dict[str, Any]:
         "asked_again": len(again),
         "asked_at_most": max(counts.values()),
         "again_beyond_lost_chunks": len(again - in_flight),
-        "replayed_by": "dvc repro" if dvc else "the stages in one process",
         "replay_equal": replayed == expected,
         "seconds": round(seconds, 1),
         "repro_seconds": round(repro_s, 1),
@@ -222,10 +220,9 @@ def markdown(result: dict[str, Any]) -> str:
         "asked_again": "of them a second time",
         "asked_at_most": "times that one was asked at most",
         "again_beyond_lost_chunks": "of these, outside the lost chunks",
-        "replayed_by": "replayed, without a live call, by",
-        "replay_equal": "records, scores and metrics then equal to the byte",
+        "replay_equal": "`dvc repro`, without a live call: records, scores and metrics equal to the byte",
         "seconds": "seconds, with the cluster's start",
-        "repro_seconds": "seconds of the replay",
+        "repro_seconds": "seconds of `dvc repro`",
     }
     shown = {k: ("yes" if v else "no") if isinstance(v, bool) else v for k, v in result.items()}
     packages = {"ray": result["ray"]} | result["machine"]
@@ -233,8 +230,9 @@ def markdown(result: dict[str, Any]) -> str:
     head = (
         f"# Two Ray nodes, one killed midway\n\n`python benchmarks/ray_cluster.py`: {result['questions']} questions. "
         f"{about}.\n\nBoth nodes are processes of this machine; the second is killed (SIGKILL, with all its processes) "
-        "once half of the requests are answered. The driver merges what the workers stored. The replay "
-        "(MULTIHOP_LIVE=never) is compared with a run on one machine that nothing disturbed.\n\n"
+        "once half of the requests are answered. The driver merges what the workers stored. `dvc repro` then "
+        "replays it with MULTIHOP_LIVE=never; its results are compared with those of a run on one machine that nothing "
+        "disturbed.\n\n"
         "| what | |\n|---|---:|\n"
     )
     return head + "\n".join(f"| {text} | {shown[key]} |" for key, text in told.items()) + "\n"
@@ -242,7 +240,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="12 questions in place of 60, replayed without DVC")
+    parser.add_argument("--quick", action="store_true", help="12 questions in place of 60")
     parser.add_argument("--out", type=Path, default=REPO / "benchmarks/results/ray.json")
     options = parser.parse_args()
     import ray
@@ -253,7 +251,7 @@ def main() -> None:
     os.environ |= {"PYTHONPATH": str(REPO / "src"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="mh-") as folder:
         os.environ |= {"RAY_TMPDIR": folder, "TMPDIR": folder}  # so that nothing stays, of a killed worker neither
-        result = measure(Path(folder), 12 if options.quick else 60, dvc=not options.quick)
+        result = measure(Path(folder), 12 if options.quick else 60)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     result |= {"ray": ray.__version__, "machine": machine()}
     jsonl.write_json(options.out, result)

@@ -23,7 +23,7 @@ from scripted_server import Body, Script, body_hash, completion, little_model
 
 from multihop import config, jsonl, running, stages
 from multihop.errors import MultihopError
-from multihop.llm.client import NoAnswer, _response, body_of
+from multihop.llm.client import NoAnswer, body_of, stored_form
 from multihop.methods import registry
 from multihop.session import opened
 from multihop.store import Store, as_sent
@@ -179,7 +179,7 @@ def wrongly_stored(chain: Chain) -> set[str]:
     return {
         call
         for call, (body, response) in chain.answers().items()
-        if not last_fault(chain, call) and response != _response(completion(body, chain.model(body)), body)
+        if not last_fault(chain, call) and response != stored_form(completion(body, chain.model(body)), body)
     }
 
 

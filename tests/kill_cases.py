@@ -311,7 +311,7 @@ class Stage:
 def two_at_once(stage: Stage) -> dict[str, Any]:
     """One run twice at the same time on one store: what was asked, and whether all is as after one undisturbed run.
 
-    One process has one question in flight, the other three, so that neither just follows the other.
+    The first has one question in flight and has begun, the second three: neither just follows the other.
     """
     alone = stage.start("indexed")
     stage.server.delay = 0.02
@@ -320,8 +320,13 @@ def two_at_once(stage: Stage) -> dict[str, Any]:
     needed = stage.clear()
     places = [stage.start("indexed"), stage.start("indexed")]
     shared = [Place(place.root, places[0].home) for place in places]
-    environs = [p.environment(stage.server.url, MULTIHOP_WORKERS=n) for p, n in zip(shared, "13", strict=True)]
-    started = [stage.zygote.start(RUN.split(), p.root, e) for p, e in zip(shared, environs, strict=True)]
+    started = []
+    for place, workers in zip(shared, "13", strict=True):
+        environ = place.environment(stage.server.url, MULTIHOP_WORKERS=workers)
+        started.append(stage.zygote.start(RUN.split(), place.root, environ))
+        deadline = time.monotonic() + 60
+        while not stage.server.bodies and time.monotonic() < deadline:
+            time.sleep(0.005)
     ended = [stage.zygote.wait(*process) for process in started]
     stage.server.delay = 0.0
     asked, entries = stage.clear(), shared[0].entries()

@@ -142,6 +142,11 @@ def test_unknown_params_are_refused():
 # -- spaCy itself
 
 
+@pytest.fixture(autouse=True)
+def unloaded():
+    entities._pipeline.cache_clear()
+
+
 def test_without_spacy_or_the_model_it_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(ReplayMiss, match=r"no_such_model.*requirements-spacy\.txt"):
         built("entities", small_retriever(tmp_path / "a"), tmp_path / "e", model="no_such_model")
@@ -169,8 +174,9 @@ def test_the_real_recogniser(tmp_path, monkeypatch):
     pytest.importorskip(Params().model)
     loaded, load = [], spacy.load
     monkeypatch.setattr(spacy, "load", lambda *args, **given: loaded.append(args) or load(*args, **given))
-    entities._pipeline.cache_clear()
     index, statistics = built("entities", small_retriever(tmp_path, PASSAGES[:2]), tmp_path / "e")
     assert "tomas reed" in index.of("p1") and "1990" in index.of("p1") and statistics["passages"] == 2
     assert index.of_text("Who was mayor of London in 1990?") == ("london", "1990")
     assert len(loaded) == 1  # not once a question
+    p = Params()
+    assert entities._pipeline(p.model, p.version, p.spacy_version).pipe_names == ["ner"]  # the rest costs as much again

@@ -15,6 +15,7 @@ from project_fixture import WORLD, FakeClient, answer, events, prompts_of
 from scripted_server import OVERFLOW, Say, little_model
 
 from multihop import jsonl
+from multihop.data.tokens import encoding
 from multihop.errors import ConfigError, DataError, MultihopError, ReplayMiss
 from multihop.llm.client import Refused
 from multihop.retrieval.tokens import count_tokens
@@ -310,6 +311,14 @@ def test_the_tokenizer_gives_back_the_text():
     made = adapter._O200k()
     text = "Karla Möhn, <|endoftext|> 「川」 🜁\n<<<SPLIT>>>\n" + "Skarholm " * 20_000
     assert made.decode(made.encode(text)) == text
+
+
+def test_the_tokenizer_keeps_lines_of_json_without_changing_a_token():
+    rng = random.Random(0)
+    for _ in range(2000):
+        bits = [rng.choice(["}\n{", '}\n{"a": ', "}\n", "\n{", " }", "é漢 '", "\r\n", "ab 12"]) for _ in range(8)]
+        text = "".join(bits)
+        assert adapter._O200k().encode(text) == list(encoding().encode_ordinary(text))
 
 
 def test_a_passage_that_holds_the_separator_or_markup(tmp_path):

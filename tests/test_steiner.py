@@ -8,7 +8,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from multihop.structures.steiner import _Growth, steiner
+from multihop.structures import steiner as module
+from multihop.structures.steiner import DECIMALS, _rounded, steiner
 
 
 def instance(seed: int, whole: bool = False):
@@ -92,12 +93,19 @@ def test_equal_prizes_choose_the_same_every_time():
 
 def test_an_edge_due_within_the_rounding_of_now_ends(monkeypatch):
     """Half of this cost lies between two steps of the rounding: the edge used to come up at the same time for ever."""
-    look, looked = _Growth._edge, []
+    pop, popped = module.heappop, []
 
-    def counted(self, edge, now):
-        looked.append(now)
-        assert len(looked) < 100
-        return look(self, edge, now)
+    def counted(heap):
+        popped.append(heap[0])
+        assert len(popped) < 100
+        return pop(heap)
 
-    monkeypatch.setattr(_Growth, "_edge", counted)
+    monkeypatch.setattr(module, "heappop", counted)
     assert steiner([[0, 1]], [10, 10], [1.348971661]) == ([0, 1], [0])
+
+
+def test_times_are_rounded_as_pythons_own_does():
+    rng = np.random.default_rng(0)
+    ties = (rng.integers(0, 10**7, 3000) + 0.5) / 1e9
+    for time in [*ties, *(rng.integers(0, 9999, 3000) / 1024), *(rng.random(3000) * 12), 0.0]:
+        assert _rounded(float(time)) == round(float(time), DECIMALS)

@@ -23,3 +23,10 @@ class EndpointError(MultihopError):
 
 class BudgetExceeded(MultihopError):
     """The money, call or token ceiling of the run is reached."""
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first of what several tasks at once came to, where they come in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

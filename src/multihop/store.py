@@ -255,9 +255,9 @@ def what_to_do(error: sqlite3.DatabaseError) -> str:
         return "another process holds it: wait for that one"
     if "unable to open" in said or "readonly" in said:
         return "see that its folder is there and may be written"
-    if isinstance(error, sqlite3.OperationalError):
-        return "make room on the disk"
-    return "move the damaged file away (recordings still replay)"
+    if "malformed" in said or "not a database" in said:
+        return "move the damaged file away (recordings still replay)"
+    return "make room on the disk"
 
 
 def write_ahead(db: sqlite3.Connection, tries: int = 200) -> None:

@@ -13,7 +13,7 @@ import typer
 from multihop import guard
 from multihop.cli import byhand, scale, stages  # noqa: F401  (their sub-commands)
 from multihop.cli.app import app
-from multihop.errors import MultihopError
+from multihop.errors import MultihopError, first_error
 from multihop.llm.client import NoAnswer
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,7 +45,7 @@ def _run() -> None:
         known, rest = group.split((MultihopError, NoAnswer))
         if rest is not None or known is None:
             raise
-        sys.exit(_fail(_said(_first(known))))
+        sys.exit(_fail(_said(first_error(known))))
     except KeyboardInterrupt:
         sys.exit(_fail("stopped; every answer so far is stored: the same command goes on"))
     except OSError as e:
@@ -62,12 +62,6 @@ def _run() -> None:
 def _said(error: BaseException) -> str:
     again = "; what is answered is stored: run the same command again" if isinstance(error, NoAnswer) else ""
     return f"{error}{again}"
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
 
 
 def _fail(message: str, code: int = 1) -> int:

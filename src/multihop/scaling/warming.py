@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multihop import running, stages
-from multihop.errors import MultihopError
+from multihop.errors import MultihopError, first_error
 from multihop.evaluation.score import Unjudged
 from multihop.scaling.shards import Shard, dealt
 from multihop.session import Session
@@ -97,7 +97,7 @@ async def warm(session: Session, runs: Sequence[str], shards: Sequence[Shard], s
             try:
                 counts += await warmer.ask(chunk)
             except* Unjudged as group:
-                unjudged.append(first_of(group))
+                unjudged.append(first_error(group))
                 if len(unjudged) == running.FIRST_ERRORS:
                     _refuse_unjudged(unjudged)
             if time.monotonic() - said_at >= EVERY_S or n == len(todo):
@@ -126,10 +126,3 @@ def refuse_errors(session: Session, counts: Counter[str]) -> None:
             f"{errors} of {total} answers ended in an error (max_error_share is {session.params.max_error_share}); "
             "what was answered is stored: the same command asks only those again"
         )
-
-
-def first_of(error: BaseException) -> BaseException:
-    """The first of a group, or the error itself."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

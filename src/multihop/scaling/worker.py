@@ -16,13 +16,13 @@ from pathlib import Path
 
 from multihop import config, guard
 from multihop.environment import Environment
-from multihop.errors import BudgetExceeded, MultihopError
+from multihop.errors import BudgetExceeded, MultihopError, first_error
 from multihop.evaluation.score import Unjudged
 from multihop.llm.client import NoAnswer
 from multihop.llm.ledger import Cost, Ledger
 from multihop.llm.meter import Meter
 from multihop.scaling import exchange
-from multihop.scaling.warming import Chunk, Warmer, first_of
+from multihop.scaling.warming import Chunk, Warmer
 from multihop.session import Session
 from multihop.store import Marks
 
@@ -107,7 +107,7 @@ class Worker:
             done.fatal = _told(group)
         except* Exception as group:
             traceback.print_exception(group)
-            unexpected = f"{type(first_of(group)).__name__}: {_told(group)}"
+            unexpected = f"{type(first_error(group)).__name__}: {_told(group)}"
         if unexpected:
             raise RuntimeError(unexpected)
         if done.fatal:  # weighs more than what else happened
@@ -152,4 +152,4 @@ def environ(session: Session) -> dict[str, str]:
 
 def _told(error: BaseException) -> str:
     """The first error of a group in one line without a key."""
-    return " ".join(guard.told(str(first_of(error))).split())
+    return " ".join(guard.told(str(first_error(error))).split())
