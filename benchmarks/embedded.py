@@ -165,7 +165,7 @@ def measure(
     small = small or quick
     found, measured = [], []
     with tempfile.TemporaryDirectory() as folder:
-        params = overhead.project(Path(folder), REPO, questions or (1 if quick else 2), loopback=False)
+        params = overhead.project(Path(folder), REPO, questions or (1 if quick else 2), served=False)
         runs = overhead.first_runs(params)
         # The small reader's come last: one model is loaded after the other.
         for method in sorted(methods or (QUICK if quick else runs), key=lambda m: m not in CHOSEN):

@@ -1,10 +1,12 @@
 """A fast OpenAI-compatible server on loopback for benchmarks, in a process of its own, and the bare client beside it.
 
-    python benchmarks/loopback.py [--delay SECONDS] [--fixed]
+    python benchmarks/loopback.py [--delay SECONDS [--spread SHARE]] [--fixed]
 
 prints ``listening <base address>`` and ends with its standard input. Its "model" answers by rules in whatever form
 a request asks for, so that each method runs its own loop for a plausible number of steps; ``--fixed`` says the same
 short text to everything, which costs the server next to nothing. What it thinks costs its own process, not the client.
+``--spread 0.2``: each delay is drawn evenly from 20 % below to 20 % above. A GET tells the mean delay since the last
+GET.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -88,8 +91,10 @@ def _filled(schema: dict[str, Any], name: str, words: _Words) -> Any:
 class _Connection(asyncio.Protocol):
     """HTTP/1.1 with keep-alive, as much of it as the openai client speaks."""
 
-    delay = 0.0
+    delay = spread = 0.0
     fixed = False
+    rng = random.Random(0)
+    waited: list[float] = []  # noqa: RUF012  of all connections
 
     def connection_made(self, transport: Any) -> None:
         self.transport, self.buffer = transport, b""
@@ -97,6 +102,11 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
+            if self.buffer.startswith(b"GET"):
+                self.buffer = self.buffer[end + 4 :]
+                self._write(_http({"mean_delay": sum(self.waited) / max(1, len(self.waited))}))
+                self.waited.clear()
+                continue
             found = re.search(rb"content-length: *(\d+)", self.buffer[:end], re.IGNORECASE)
             whole = end + 4 + (int(found[1]) if found else 0)
             if len(self.buffer) < whole:
@@ -104,9 +114,14 @@ class _Connection(asyncio.Protocol):
             body, self.buffer = self.buffer[end + 4 : whole], self.buffer[whole:]
             answer = _FIXED if self.fixed else _http(_completion(json.loads(body)))
             if self.delay:
-                asyncio.get_running_loop().call_later(self.delay, self._write, answer)
+                loop, factor = asyncio.get_running_loop(), self.rng.uniform(1 - self.spread, 1 + self.spread)
+                loop.call_later(self.delay * factor, self._answer, answer, loop.time())
             else:
                 self._write(answer)
+
+    def _answer(self, answer: bytes, asked: float) -> None:
+        self.waited.append(asyncio.get_running_loop().time() - asked)
+        self._write(answer)
 
     def _write(self, answer: bytes) -> None:
         if not self.transport.is_closing():
@@ -142,8 +157,8 @@ _FIXED = _http(
 )
 
 
-async def _serve(delay: float, fixed: bool) -> None:
-    _Connection.delay, _Connection.fixed = delay, fixed
+async def _serve(delay: float, spread: float, fixed: bool) -> None:
+    _Connection.delay, _Connection.spread, _Connection.fixed = delay, spread, fixed
     server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", 0, backlog=CONNECTIONS)
     print(f"listening http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await server.serve_forever()
@@ -152,8 +167,8 @@ async def _serve(delay: float, fixed: bool) -> None:
 class Loopback:
     """``with Loopback() as url:``: the server in a process of its own. ``delay``: seconds before each answer."""
 
-    def __init__(self, delay: float = 0.0, fixed: bool = False):
-        command = [sys.executable, __file__, "--delay", str(delay)] + ["--fixed"] * fixed
+    def __init__(self, delay: float = 0.0, spread: float = 0.0, fixed: bool = False):
+        command = [sys.executable, __file__, "--delay", str(delay), "--spread", str(spread)] + ["--fixed"] * fixed
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> str:
@@ -166,6 +181,12 @@ class Loopback:
         self._process.stdin.close()
         self._process.wait(timeout=10)
         self._process.stdout.close()
+
+
+def mean_delay(url: str) -> float:
+    """Seconds that the answers since the last call of this waited, as the server's own clock has it."""
+    with urllib.request.urlopen(url) as answer:
+        return json.load(answer)["mean_delay"]
 
 
 # -- the reference
@@ -197,11 +218,12 @@ async def bare(url: str, bodies: Sequence[dict[str, Any]], workers: int) -> rows
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--spread", type=float, default=0.0)
     parser.add_argument("--fixed", action="store_true")
     options = parser.parse_args()
     sys.path.insert(0, str(TESTS))
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    asyncio.run(_serve(options.delay, options.fixed))
+    asyncio.run(_serve(options.delay, options.spread, options.fixed))
 
 
 if __name__ == "__main__":

@@ -110,13 +110,13 @@ class Chain:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
+    before = dict(os.environ)
     os.environ |= values
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+        os.environ.clear()
+        os.environ |= before
 
 
 @contextmanager
@@ -135,14 +135,13 @@ def play(folder: Path, project: Project, plan: Plan, timeout_s: float = 60.0) ->
     """Every command of the project's chain until it ends well, as a user would give it again: on a sound endpoint where
     the key or the quota had ended."""
     root, home = project.make(folder / "project"), folder / "home"
-    chain = Chain(root, home, project.model, HostileServer(project.model, plan=plan), plan.kinds, {}, [])
-    server = chain.server
-    server.pause_s, server.hang_s = 0.01, 2.0
+    server = HostileServer(project.model, plan=plan, pause_s=0.01, hang_s=2.0)
+    chain = Chain(root, home, project.model, server, plan.kinds, {}, [])
     chosen = {"MULTIHOP_HOME": str(home), "MULTIHOP_TIMEOUT_S": f"{timeout_s:g}"}
     with server, quick_retries(), environment(**chosen, **{fixture.URL_ENV: server.url}):
         for command in every_method.commands(root):
             _until_it_ends(chain, command)
-    folders = [root / name for name in ("results", "data/trajectories", "data/structures")]
+    folders = [root / name for name in ("results", "data/index", "data/trajectories", "data/structures")]
     paths = sorted(p for f in folders for p in f.rglob("*") if p.is_file())
     chain.files = {str(p.relative_to(root)): p.read_bytes() for p in paths}
     store = Store(home / "store.sqlite")
@@ -162,7 +161,7 @@ def _until_it_ends(chain: Chain, command: str) -> None:
                 chain.stops.append(said)
             if set(chain.server.plan.kinds) & set(FATAL):
                 chain.server.plan = Plan(share=0.0)  # a new key, a filled account
-            chain.ended = attempt + 1 < TIMES
+            chain.ended &= attempt + 1 < TIMES
 
 
 # -- what must hold

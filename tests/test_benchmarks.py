@@ -46,9 +46,9 @@ def test_overhead_counts_the_calls_that_the_server_got(tmp_path, benchmark):
 
 
 def test_throughput_asks_as_often_as_it_says(benchmark):
-    ours, bare, calls = asyncio.run(benchmark("throughput").at(0.05, 4, 3))
-    assert calls == 12
-    assert ours.wall >= 3 * 0.05 and bare.wall >= 3 * 0.05  # three rounds one after another, not fewer
+    m = asyncio.run(benchmark("throughput").at(0.05, 4, 3, spread=0.0))
+    assert m.calls == 12 and 0.05 <= m.delay < 1 and 0.05 <= m.bare_delay < 1
+    assert m.ours.wall >= 3 * 0.05 and m.bare.wall >= 3 * 0.05  # three rounds one after another, not fewer
 
 
 def test_the_loopback_model_takes_each_form(benchmark):

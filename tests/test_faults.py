@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
+import importlib
 import json
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import every_method
 import fault_cases as cases
 import pytest
 from hostile_server import ALTERED, FATAL, HANGING, HARMLESS, PASSING, HostileServer, Plan
-from project_fixture import URL_ENV, make_client, records_file, records_of, run_project
+from project_fixture import REPO, URL_ENV, make_client, records_file, records_of, run_project
 from scripted_server import Fail, Say, little_model, question_of
 
 from multihop import jsonl
@@ -250,3 +253,31 @@ def test_a_passing_fault_that_is_stored_as_an_answer_would_be_seen(altered):
         found = dataclasses.replace(altered, entries=[wrong])
         [call] = found.answers()
         assert cases.wrongly_stored(found) == (set() if cases.last_fault(altered, call) else {call})
+
+
+# -- the table
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO / "benchmarks"))
+    return importlib.import_module("faults")
+
+
+def test_the_table_counts_what_was_found_and_says_what_is_wrong(altered, good, table):
+    row, wrong = table.Row("mixed"), table.Row("changed")
+    row.add(altered, good)
+    wrong.add(_with(altered, status="ok")[0], good)
+    assert row.ok and not wrong.ok and row.altered and row.recovered and not row.wrong
+    assert (row.recorded, row.right, row.due) == (27, 27, 27) and wrong.recorded == 27 and wrong.right < 27
+    options = argparse.Namespace(seeds=1, questions=9, share=0.3)
+    text = table.table(options, [row, wrong], len(cases.METHODS))
+    assert "1 of 2 lines as they should be" in text and "| changed **(not as it should be)** |" in text
+    assert f"| 27 of 27 | {row.given} | 0 of 1 |" in text and f"| {wrong.right} of 27 |" in text
+
+
+def test_a_line_that_is_not_there_is_an_error(table, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["faults.py", "--only", "no such fault"])
+    with pytest.raises(SystemExit) as error:
+        table.main()
+    assert error.value.code == 2 and "status 503, Retry-After" in capsys.readouterr().err

@@ -5,14 +5,17 @@ All of them, DVC's, and their table: ``python benchmarks/kills.py``.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
+import sys
 import time
 
 import pytest
-from kill_cases import CASES, RUN, WORKERS, Case, Stage, differing, two_at_once
+from kill_cases import CASES, RUN, WORKERS, Case, Outcome, Stage, as_row, differing, two_at_once
 from killing import Point
+from project_fixture import REPO
 
 from multihop import jsonl
 
@@ -105,3 +108,34 @@ def test_an_index_that_was_killed_over_an_old_one_is_no_index(stage):
     assert ended.code == -9
     said = stage.run(RUN, place)
     assert said.code == 1 and "run the index stage" in said.said and "Traceback" not in said.said
+
+
+# -- the table
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO / "benchmarks"))
+    return importlib.import_module("kills")
+
+
+def test_the_table_counts_apart_what_the_same_command_did_not_finish(table):
+    def row(name: str, first: str = "", **changes):
+        made = Outcome(name, "now", 1, 1, 0, 0, **{"equal": True, "integrity": True} | changes)
+        return as_row(made) | {"first": first}
+
+    rows = [row("a"), row("b", charged=3), row("c", "rm dvc.lock"), {"case": "d", "skipped": "needs root"}]
+    twice = {"needed": 4, "asked": 4, "asked_by_each": [1, 3], "asked_twice": 0, "entries": 5}
+    twice |= {"equal": True, "integrity": True}
+    text = table.table(rows, twice, 0)
+    assert "2 of 3 go on by the same command, 1 after `rm dvc.lock`. " in text and "not as it" not in text
+    assert "| 4 | 4 | 1 + 3 | 0 | 5 | yes | yes |" in text and "| b | now | 1 + 1 | 0 | 0 | yes | yes | 3 |" in text
+    text = table.table([*rows, row("e", equal=False)], twice, 0)
+    assert "2 of 4 go on by the same command, 1 after `rm dvc.lock`; 1 **not as it should be**" in text
+
+
+def test_a_case_that_is_not_there_is_an_error(table, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["kills.py", "--only", "no such point"])
+    with pytest.raises(SystemExit) as error:
+        table.main()
+    assert error.value.code == 2 and "no case has that in its name" in capsys.readouterr().err

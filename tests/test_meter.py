@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hostile_server import HostileServer, Plan
 from project_fixture import REPO, URL_ENV, first_of, make_client, make_project, records_of, run_project
-from scripted_server import Say, body_hash, completion
+from scripted_server import Body, Say, body_hash, completion
 
 from multihop import config
 from multihop.environment import CEILINGS, Environment
@@ -161,7 +162,8 @@ class Watched(Ledger):
 
 def passed_by(events: list[tuple[str, int, Cost]], unit: str, ceiling: float) -> float:
     """By how much the ceiling was passed (below 0: what was left), added up anew. Checks that no call was let through
-    that did not fit; so what passed the ceiling is what the calls then in flight lost beside their answers."""
+    that did not fit; so what passed the ceiling is what the calls then in flight lost beside their answers, or wrote
+    beyond their ``max_tokens``."""
     spent, lost, held = 0.0, 0.0, {}
     for what, number, cost in events:
         amount = getattr(cost, unit)
@@ -173,6 +175,11 @@ def passed_by(events: list[tuple[str, int, Cost]], unit: str, ceiling: float) ->
             spent += amount
     assert not held and spent - ceiling <= lost + 1e-9
     return spent - ceiling
+
+
+def wordy(body: Body) -> Say:
+    """Now and then far more than ``max_tokens``, as a model does whose reasoning is hidden."""
+    return Say("word " * (150 if body["messages"][-1]["content"].endswith("7") else 9))
 
 
 async def until_it_is_reached(client: ChatClient) -> None:
@@ -198,7 +205,7 @@ def test_a_hostile_endpoint_passes_a_ceiling_by_its_calls_in_flight_at_most(
     passed = []
     for seed in range(6):
         ledger = Watched(tmp_path / f"{seed}.sqlite")
-        with HostileServer(lambda body: Say("word " * 9), plan=Plan(LOSING, seed, 0.3)) as server:
+        with HostileServer(wordy, plan=Plan(LOSING, seed, 0.3)) as server:
             monkeypatch.setenv(URL_ENV, server.url)
             options = {"ceilings": {f"MULTIHOP_MAX_{unit.upper()}": ceiling}, "reader": {"max_tokens": 40}}
             client = make_client(tmp_path / f"home{seed}", ledger=ledger, **options)
@@ -208,9 +215,9 @@ def test_a_hostile_endpoint_passes_a_ceiling_by_its_calls_in_flight_at_most(
         passed.append(passed_by(ledger.events, unit, ceiling))
         # What came whole is in the sum, and so is all that was lost on the way.
         bodies = {body_hash(body): body for body in server.bodies}
-        whole = [completion(bodies[call], Say("word " * 9))["usage"] for call in server.answered.elements()]
+        whole = [completion(bodies[call], wordy(bodies[call]))["usage"] for call in Counter(server.answered).elements()]
         spent, tokens = ledger.spent(), [(u["prompt_tokens"], u["completion_tokens"]) for u in whole]
-        assert len(whole) < spent.calls == server.counts.total() and ledger.reserved() == Cost()
+        assert len(whole) < server.counts.total() <= spent.calls and ledger.reserved() == Cost()
         assert spent.prompt >= sum(p for p, _ in tokens) and spent.completion >= sum(c for _, c in tokens)
         assert spent.usd >= sum(map(sum, tokens)) / 1000
     assert max(passed) > 0  # else this shows nothing

