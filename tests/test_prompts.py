@@ -232,5 +232,24 @@ def sentences(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_no_prompt_text_in_python(path):
-    advice = ("make model", "`checkpoint`")
-    assert [t for t in sentences(path) if not any(word in t for word in advice)] == []
+    other = ("make model", "`checkpoint`", "UNION ALL")  # advice and SQL
+    assert [t for t in sentences(path) if not any(word in t for word in other)] == []
+
+
+CONSTANT = {
+    "lightrag/extract_system": {
+        "tuple_delimiter", "completion_delimiter", "max_entity_records", "max_total_records"
+    }
+}  # fmt: skip
+"""Placeholders that the same words fill for every passage."""
+
+
+def test_the_fixed_part_of_every_call_comes_first():
+    """A server's prefix cache then keeps it from one question to the next: nothing of a question stands in a system
+    message, and the user message comes after it."""
+    systems = [p for p in sorted(PROMPTS.rglob("*system.txt"))]
+    assert len(systems) > 30
+    for path in systems:
+        name = path.relative_to(PROMPTS).with_suffix("").as_posix()
+        # A system message that nothing fills may show JSON in braces.
+        assert {f for f in placeholders(name) if f.isidentifier()} == CONSTANT.get(name, set()), name
