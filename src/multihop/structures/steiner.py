@@ -42,13 +42,15 @@ def _grown(ends: np.ndarray, left: list[float], costs: list[float]) -> tuple[lis
     at = [0, *np.cumsum(np.bincount(flat, minlength=count)).tolist()]
     incident = (np.argsort(flat, kind="stable") // 2).tolist()
     ones, others = ends.T.tolist()
-    of, members = list(range(count)), [[i] for i in range(count)]
+    of = list(range(count))
     # A node is covered as far as its shift and its cluster's growth, which is that at the time of the stamp.
     shift, grown, stamp = [0.0] * count, [0.0] * count, [0.0] * count
     active = [prize > 0 for prize in left]
+    members = [[node] if grows else None for node, grows in enumerate(active)]  # None: a node without prize, alone
+    # (time, 0, cluster) or (time, 1, edge); ``due``: the last time entered for an edge that waits. A time may prove too
+    # early, since a cluster gets more or stops: what comes up is looked at again.
     heap: list[tuple[float, int, int]] = []
     due = [_NEVER] * len(costs)
-    """The earliest time in the heap for each edge. A cluster's, too, may be too early: it is looked at again."""
     merges: list[Merge] = []
 
     def covered(edge: int, a: int, b: int, now: float) -> bool:
@@ -109,17 +111,18 @@ def _grown(ends: np.ndarray, left: list[float], costs: list[float]) -> tuple[lis
         a, b = of[ones[index]], of[others[index]]
         if a == b or not covered(index, a, b, now):
             continue
-        stopped = None if active[a] and active[b] else members[b if active[a] else a].copy()
+        grower, met = (a, b) if active[a] else (b, a)
+        stopped = None if active[met] else [met] if members[met] is None else members[met].copy()
         merges.append((index, (ones[index], others[index]), stopped))
         growing -= stopped is None
-        if stopped and len(stopped) == 1 and (active[a] or len(members[b]) > 1) and not left[of[stopped[0]]]:
-            # Most often a single node without a prize: what the growing cluster has stays as it is.
-            (node,), grower = stopped, a if active[a] else b
-            shift[node] += grown[node] - (grown[grower] + (now - stamp[grower]))
-            of[node] = grower
-            members[grower].append(node)
+        if members[met] is None and (grower == a or len(members[b]) > 1):
+            # Most often: what the growing cluster has stays as it is.
+            shift[met] -= grown[grower] + (now - stamp[grower])
+            of[met] = grower
+            members[grower].append(met)
             wake(stopped, now)
             continue
+        members[met] = members[met] or [met]
         settle(a, now)
         settle(b, now)
         if len(members[a]) < len(members[b]):
