@@ -38,7 +38,7 @@ REPO = Path(__file__).resolve().parents[1]
 RATE, HITS = 0.95, 0.9
 SMALL = "smollm2"
 """The reader of params.yaml that quick forms ask."""
-CHOSEN = ("arag", "executionrag", "ircot", "s2g_rag", "corag", "crag", "self_ask", "dynakrag")
+CHOSEN = ("arag", "ircot", "dynakrag")
 QUICK = ("vanilla", "arag")
 TIMEOUT_S = 600.0
 

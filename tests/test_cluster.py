@@ -19,7 +19,7 @@ from multihop.errors import MultihopError
 from multihop.llm.ledger import FILE, Cost, Ledger
 from multihop.scaling import exchange, warming
 from multihop.scaling.budget import PARTS, Budget
-from multihop.scaling.cluster import TRIES, Pool
+from multihop.scaling.cluster import TRIES, Pool, _reachable
 from multihop.scaling.shards import Shard
 from multihop.scaling.worker import Done, Worker
 from multihop.session import Session
@@ -536,3 +536,10 @@ def test_stops_at_a_portion_are_no_failures(driver):
     pool = pool_of(session, Fakes(answers), ["a"], 1)
     pool.run()
     assert pool.report.counts == {"ok": 1} and session.meter.ledger.spent().calls == 2 * TRIES
+
+
+def test_an_address_where_nothing_answers_is_one_line():
+    with pytest.raises(MultihopError, match=r"RAY_ADDRESS=127\.0\.0\.1:1: nothing answers there .*ray start --head"):
+        _reachable("127.0.0.1:1")
+    for other in ("", "auto", "ray://127.0.0.1:1"):  # Ray's own business
+        _reachable(other)

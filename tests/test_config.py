@@ -514,12 +514,19 @@ def test_environment_values():
         ("MULTIHOP_MAX_USD", "0", "above 0"),
         ("MULTIHOP_MAX_USD", "nan", "above 0"),
         ("MULTIHOP_MAX_USD", "$5", "expected a number"),
+        ("MULTIHOP_MAX_CALLS", "1.5", "a number without a fraction"),
+        ("MULTIHOP_TIMEOUT_S", "inf", "expected a number"),
     ],
 )
 def test_environment_values_that_cannot_be(name, value, message):
     with pytest.raises(ConfigError, match=message) as error:
         Environment.read({name: value})
     assert name in str(error.value) and repr(value) in str(error.value)
+
+
+def test_a_misspelt_ceiling_is_an_error():
+    with pytest.raises(ConfigError, match="'MULTIHOP_MAX_USDS'; did you mean 'MULTIHOP_MAX_USD'"):
+        Environment.read({"MULTIHOP_MAX_USDS": "1"})
 
 
 def test_workers_by_endpoint():

@@ -316,7 +316,8 @@ def test_the_first_five_all_failing_stop_the_run(project, serve, monkeypatch):
     server = serve(lambda body: Fail(400, "odd", "this server is broken"))
     monkeypatch.setenv("MULTIHOP_WORKERS", "1")
     root = project()
-    with pytest.raises(MultihopError, match=r"first 5 questions all failed: NoAnswer.*turns the request down.*this server is broken"):
+    said = r"first 5 questions all failed: NoAnswer.*turns the request down.*this server is broken"
+    with pytest.raises(MultihopError, match=said):
         run_project(root, "direct")
     assert len(server.bodies) == 5 and not records_file(root, "direct").exists()
 

@@ -105,7 +105,8 @@ def read_recording(path: Path) -> Iterator[dict[str, Any]]:
                 row["space"], row["text"], base64.b64decode(row["vector"], validate=True)
             yield row
     except (zstandard.ZstdError, ValueError, KeyError, TypeError, OSError) as e:
-        raise DataError(f"{path}: not a recording, or damaged ({e}); restore it with git checkout") from e
+        again = "restore it (the demo's: git checkout) or export it again"
+        raise DataError(f"{path}: not a recording, or damaged ({e}); {again}") from e
 
 
 def _lines(path: Path) -> Iterator[bytes]:

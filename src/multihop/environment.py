@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multihop import messages
 from multihop.errors import ConfigError
 
 CEILINGS: dict[str, tuple[str, type]] = {
@@ -37,7 +39,7 @@ class Environment:
     data_dir: Path | None
     """MULTIHOP_DATA_DIR: folder of benchmark files for ``source: local``."""
     ceilings: Mapping[str, float]
-    """Those of ``CEILINGS`` that are set, by their variable: no live call is made that could pass one."""
+    """Those of ``CEILINGS`` that are set, by their variable: no live call begins whose reservation would pass one."""
 
     @staticmethod
     def read(environ: dict[str, str] | None = None) -> Environment:
@@ -47,14 +49,19 @@ class Environment:
         if live not in ("never", "auto", "always"):
             raise ConfigError(f"MULTIHOP_LIVE={live!r}: allowed are never, auto, always")
 
+        for name in env:  # a ceiling that is misspelt is none
+            if name.startswith("MULTIHOP_") and "_MAX" in name and name not in CEILINGS:
+                raise ConfigError(messages.unknown("ceiling", name, CEILINGS))
+
         def number(name: str, kind: type) -> Any:
             if not env.get(name):
                 return None
             try:
                 value = kind(env[name])
             except ValueError:
-                raise ConfigError(f"{name}={env[name]!r}: expected a number") from None
-            if not value > 0:  # nan too
+                whole = " without a fraction" if kind is int else ""
+                raise ConfigError(f"{name}={env[name]!r}: expected a number{whole}") from None
+            if not 0 < value < math.inf:  # nan too
                 raise ConfigError(f"{name}={env[name]!r}: expected a number above 0")
             return value
 

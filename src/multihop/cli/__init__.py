@@ -8,8 +8,6 @@ import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 
-import typer
-
 from multihop import guard
 from multihop.cli import byhand, scale, stages  # noqa: F401  (their sub-commands)
 from multihop.cli.app import app
@@ -18,6 +16,9 @@ from multihop.llm.client import NoAnswer
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No room: on the device, within a quota, within a limit on the size of files."""
+
+_INTERRUPTED = 130
+_STOPPED = "stopped; every answer so far is stored: the same command goes on"
 
 
 def main() -> None:
@@ -36,9 +37,9 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        app(standalone_mode=False)
-    except typer.Exit as e:
-        sys.exit(e.exit_code)
+        # Typer catches Ctrl-C and what ends a command early, and returns the exit code; commands return nothing.
+        if code := app(standalone_mode=False):
+            sys.exit(_fail(_STOPPED, code) if code == _INTERRUPTED else code)
     except (MultihopError, NoAnswer) as e:
         sys.exit(_fail(_said(e)))
     except BaseExceptionGroup as group:
@@ -46,8 +47,6 @@ def _run() -> None:
         if rest is not None or known is None:
             raise
         sys.exit(_fail(_said(first_error(known))))
-    except KeyboardInterrupt:
-        sys.exit(_fail("stopped; every answer so far is stored: the same command goes on"))
     except OSError as e:
         if e.errno not in FULL:
             raise

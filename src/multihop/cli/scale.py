@@ -51,7 +51,7 @@ def export_store(path: Path) -> None:
 
 
 @app.command()
-def merge(recordings: list[Path]) -> None:
+def merge(recordings: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False)]) -> None:
     """Take the entries of RECORDINGS into this checkout's store; where two differ, the first stays and is counted."""
     from multihop.tables import Merged
 

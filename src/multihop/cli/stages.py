@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from multihop.cli.app import app, in_session, loaded
+from multihop.errors import ConfigError
 from multihop.session import Session
 
 
@@ -73,6 +75,9 @@ def build(name: str) -> None:
 def run(name: str) -> None:
     """Stage: answer every question of run NAME, in all its datasets and settings."""
     from multihop import running
+
+    if os.environ.get("MULTIHOP_SHARD"):
+        raise ConfigError("MULTIHOP_SHARD is for `multihop warm`: a run answers all its questions; unset it")
 
     async def work(session: Session) -> tuple[dict[str, int], int]:
         return await running.run(session, name), session.meter.live_calls

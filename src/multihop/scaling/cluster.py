@@ -8,6 +8,7 @@ the living worker with the least to do, which is handed what was answered meanwh
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections import Counter, deque
@@ -35,6 +36,7 @@ PAUSES = (5.0, 20.0, 60.0)
 """Seconds before a chunk is begun again that failed because the endpoint did not answer: outages pass."""
 START_S = 600
 """Seconds that workers have to start: the first one on a node reads the recordings."""
+CONNECT_S = 10.0
 OBJECT_STORE = 100 * 2**20
 """Bytes of a local cluster's shared memory; only chunks' entries pass through it."""
 
@@ -118,11 +120,24 @@ def _connected(ray: Any) -> Iterator[None]:
         "include_dashboard": False,
         "_node_ip_address": "127.0.0.1",
     }  # fmt: skip
+    _reachable(os.environ.get("RAY_ADDRESS", ""))
     ray.init(log_to_driver=False, logging_level="error", **local)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _reachable(address: str) -> None:
+    """Ray itself tries for half a minute and names no variable. Raises MultihopError."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "://" not in address:
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        except OSError as e:
+            raise MultihopError(
+                f"RAY_ADDRESS={address}: nothing answers there ({e}); `ray start --head` on that node, or unset it"
+            ) from e
 
 
 class Pool:
