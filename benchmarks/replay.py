@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -20,9 +19,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from cloning import cloned
 from rows import Row, timed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 QUESTIONS = 20
 ROUNDS = 5
 """How often a recorded run's few questions are replayed."""
@@ -154,19 +155,6 @@ def opening() -> Row:
 
 
 # -- DVC
-
-
-def cloned(target: Path) -> tuple[Path, dict[str, str]]:
-    """HEAD, as tests/test_fresh_clone.py clones it."""
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(target)], check=True, capture_output=True)
-    return target, os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(target / "src"),
-        "PYTHONHASHSEED": "0",
-        "MULTIHOP_LIVE": "never",
-        "MULTIHOP_HOME": str(target / ".multihop"),
-        "DVC_NO_ANALYTICS": "1",
-    }
 
 
 def cold_dvc(clone: Path, environ: dict[str, str]) -> list[Row]:

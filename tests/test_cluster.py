@@ -400,9 +400,8 @@ def test_a_worker_that_cannot_store_what_is_known_ends_the_command_in_one_line(d
         pool_of(session, Fakes(fine, full), ["a"], 1)
 
 
-def test_an_heir_is_handed_the_store_when_it_is_idle_and_nobody_waits_for_it(driver, small_packs):
-    """Worker 1 dies; worker 0 inherits while it is busy, for long; worker 2 goes on meanwhile."""
-    session = driver()
+def after_which_worker_1_dies(session):
+    """Answers: worker 1 fills the driver's store and is gone, the others are fine."""
 
     def answers(actor, chunk, ceilings):
         if actor.number == 1:
@@ -410,7 +409,14 @@ def test_an_heir_is_handed_the_store_when_it_is_idle_and_nobody_waits_for_it(dri
             raise Dead("gone")
         return fine(actor, chunk, ceilings)
 
-    ray = Fakes(answers, slow={0})
+    return answers
+
+
+def test_an_heir_is_handed_the_store_when_it_is_idle_and_nobody_waits_for_it(driver, small_packs):
+    """Worker 1 dies; worker 0 inherits while it is busy, for long; worker 2 goes on meanwhile."""
+    session = driver()
+
+    ray = Fakes(after_which_worker_1_dies(session), slow={0})
     pool = pool_of(session, ray, ["a", "bc", "defg"], 3)
     pool.run()
     assert pool.report.counts == {"ok": 7} and [c.ids for c in pool.report.lost] == [("b",)]
@@ -422,17 +428,11 @@ def test_an_heir_is_handed_the_store_when_it_is_idle_and_nobody_waits_for_it(dri
 def test_an_heir_that_dies_while_it_is_handed_the_store_has_an_heir(driver, small_packs):
     session = driver()
 
-    def answers(actor, chunk, ceilings):
-        if actor.number == 1:
-            fill(session, 0, 3)
-            raise Dead("gone")
-        return fine(actor, chunk, ceilings)
-
     def takes(actor):
         if actor.number == 0:
             raise Dead("gone, too")
 
-    pool = pool_of(session, Fakes(answers, takes), ["a", "b"], 2)
+    pool = pool_of(session, Fakes(after_which_worker_1_dies(session), takes), ["a", "b"], 2)
     pool.run()
     assert pool.report.counts == {"ok": 2} and pool.report.workers == 3 and len(pool.report.lost) == 1
 

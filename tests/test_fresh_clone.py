@@ -5,18 +5,15 @@ The clone uses this environment's packages and its own sources; installing is wh
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from cloning import cloned
 
 from multihop import config
-
-ROOT = Path(__file__).parents[1]
 
 
 def sh(command: str, where: Path, environ: dict[str, str], timeout: float = 900) -> str:
@@ -28,17 +25,7 @@ def sh(command: str, where: Path, environ: dict[str, str], timeout: float = 900)
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> tuple[Path, dict[str, str]]:
-    target = tmp_path_factory.mktemp("clone") / "project"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(target)], check=True, capture_output=True)
-    environ = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(target / "src"),
-        "PYTHONHASHSEED": "0",
-        "MULTIHOP_LIVE": "never",
-        "MULTIHOP_HOME": str(target / ".multihop"),
-        "DVC_NO_ANALYTICS": "1",
-    }
-    return target, environ
+    return cloned(tmp_path_factory.mktemp("clone") / "project")
 
 
 @pytest.mark.e2e
